@@ -1,0 +1,1 @@
+"""Memory systems: the protocol, the built-in ones, and the stores that make their forks cheap."""

@@ -1,0 +1,1 @@
+"""What reads the stream: memory agents, judges' runner, tap, scoreboard and reports."""

@@ -1,0 +1,1 @@
+"""What turns a delta or a response into a verdict."""

@@ -1,0 +1,1 @@
+"""Events, clock, log, protocols, run orchestration and the command line."""

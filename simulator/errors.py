@@ -1,0 +1,85 @@
+"""The error tree. Callers branch on the class; every error says what to do about it.
+
+    EgostreamError
+    ├── InputError            what the person gave is wrong: one clear line, exit code 2
+    │   ├── DatasetError      a path or a file of a dataset; carries path, line and reason
+    │   └── ConfigError       an unknown system, a bad option, a run folder that can't be used
+    ├── LogError              the event log refused or can't be reached
+    │   ├── TopicError        a topic that is missing, or exists with other settings
+    │   └── FencedError       this consumer lost its partitions; what it did was not committed
+    ├── DecodeError           bytes that are no event; they go whole to the dead-letter topic
+    ├── InvariantError        a broken invariant; carries the offending events' ids
+    ├── MemorySystemError     a memory system failed; carries lane, operation and reason
+    └── StallError            nothing moves; names who waits for what
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class EgostreamError(Exception):
+    """Base of every error that egostream raises on purpose."""
+
+    exit_code = 1
+
+
+class InputError(EgostreamError):
+    """What the person gave can't be used. Shown as one line; exit code 2."""
+
+    exit_code = 2
+
+
+class DatasetError(InputError):
+    """A dataset path or file can't be read. `line` is 1-based, or None where lines have no meaning."""
+
+    def __init__(self, path: Path | str, reason: str, line: int | None = None) -> None:
+        self.path = Path(path)
+        self.line = line
+        self.reason = reason
+        where = f"{path}:{line}" if line is not None else f"{path}"
+        super().__init__(f"{where}: {reason}")
+
+
+class ConfigError(InputError):
+    """An option, a system's name or a run folder that can't be used."""
+
+
+class LogError(EgostreamError):
+    """The event log refused an operation or can't be reached."""
+
+
+class TopicError(LogError):
+    """A topic is missing, or exists with other settings than those asked for."""
+
+
+class FencedError(LogError):
+    """The caller no longer owns the partitions that it committed for. Nothing was written: start again
+    from `Subscription.assignment`."""
+
+
+class DecodeError(EgostreamError):
+    """Bytes that are no event of a known kind and version."""
+
+
+class InvariantError(EgostreamError):
+    """An invariant of the design is broken. `events` holds the offending events' ids."""
+
+    def __init__(self, message: str, events: Sequence[str] = ()) -> None:
+        self.events = tuple(events)
+        super().__init__(f"{message} (events: {', '.join(self.events)})" if events else message)
+
+
+class MemorySystemError(EgostreamError):
+    """A memory system failed while it ingested, answered or committed."""
+
+    def __init__(self, lane: str, operation: str, reason: str) -> None:
+        self.lane = lane
+        self.operation = operation
+        self.reason = reason
+        super().__init__(f"{lane}: {operation} failed: {reason}")
+
+
+class StallError(EgostreamError):
+    """Nothing moved for longer than the deadline; the message names the role and what it waits for."""

@@ -1,0 +1,362 @@
+"""The events of a run: what travels on the topics, as tagged and versioned msgspec structs.
+
+Every event has a deterministic `id` (the same run inputs give the same ids), the `run`, a `stream` where it
+belongs to one, `event_time_us` (simulated microseconds since 1970-01-01 UTC), `as_of` (index of the last
+segment that its author had seen; -1 before the first) and `causes` (ids of the events that led to it).
+Values hold nothing that differs between two runs of the same inputs: wall times travel in record headers.
+
+On the wire an event is JSON with its `kind` and the schema version `v`. Fields with default values are left out;
+unknown fields are ignored, so that a newer writer doesn't break an older reader. An unknown kind, a missing
+field or a wrong type raises DecodeError, and the bytes go whole to the dead-letter topic.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from simulator.errors import DecodeError
+
+SCHEMA_VERSION = 1
+
+Source = Literal["dialog", "description"]
+TaskPhase = Literal["T1", "T2"]
+ResponsePhase = Literal["R1", "R_F", "R2"]
+Arm = Literal["committed", "uncommitted"]  # the paired commit ablation: T2 with and without the commit
+FeedbackType = Literal["affirm", "revise"]
+Outcome = Literal["pass", "fail", "unjudged"]
+Metric = Literal["fidelity", "ieu", "fi", "fur", "fur_uncommitted"]
+Isolation = Literal["branch", "shared"]
+
+
+class MemoryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One record that a memory system wrote or changed. `id` is unique within its lane."""
+
+    id: str
+    text: str
+    event_time_us: int
+    """Event time of the newest observation (or of the interaction) that the record rests on."""
+    op: Literal["add", "update", "delete"] = "add"
+
+
+class RetrievedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One record that an answer used, best first."""
+
+    id: str
+    text: str
+    event_time_us: int
+    score: float = 0.0
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of the conversation between the person and the memory agent."""
+
+    role: Literal["user", "assistant"]
+    text: str
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Model tokens that an operation cost; zero for systems without a model."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class FeedbackDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user simulator says to R1; the conductor publishes it as feedback F."""
+
+    type: FeedbackType
+    text: str
+
+
+class Vote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of the votes behind a verdict."""
+
+    outcome: Outcome
+    reason: str = ""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """What every event has."""
+
+    id: str
+    run: str
+    event_time_us: int
+    stream: str = ""
+    as_of: int | None = None
+    causes: tuple[str, ...] = ()
+    v: int = SCHEMA_VERSION
+
+
+class LaneEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """An event of one lane: one memory system configuration on one stream."""
+
+    lane: str
+
+
+class TrajectoryEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True):
+    """An event of one trajectory. `step` orders the events inside it: topics have no order between them."""
+
+    trajectory: str
+    step: int
+
+
+# --- topic observations ---------------------------------------------------------------------------------------
+
+
+class ObservationEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="observation"):
+    """One caption or utterance. `seq` is gapless from 0 within the stream."""
+
+    seq: int
+    source: Source
+    text: str
+    day: str = ""
+    stream_index: int | None = None
+    """Position within the day, as the StreamMemBench release counts."""
+    end_time_us: int | None = None
+
+
+class SegmentClosedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="segment_closed"):
+    """A segment is complete: observations `first_seq`..`last_seq` (both inside). Published on observations.
+
+    `segment` counts from 0 over the whole stream; `segment_id` is the dataset's own number within `day`.
+    `event_time_us` is the end of the segment.
+    """
+
+    segment: int
+    day: str
+    segment_id: int
+    start_time_us: int
+    first_seq: int
+    last_seq: int
+
+
+class StreamEndedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="stream_ended"):
+    """Nothing of this stream follows. Published on observations, after the last segment closed."""
+
+    observations: int
+    segments: int
+
+
+# --- topics deltas, tasks, responses, feedback, commits -----------------------------------------------------
+
+
+class DeltaEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="delta"):
+    """What a lane newly wrote or changed for one segment. `error` set: ingest failed, and says why."""
+
+    segment: int
+    records: tuple[MemoryRecord, ...] = ()
+    stored_bytes: int = 0
+    usage: Usage = Usage()
+    error: str | None = None
+
+
+class TaskEvent(TrajectoryEvent, frozen=True, kw_only=True, omit_defaults=True, tag="task"):
+    """T1 or T2: what the person asks, on the memory as it was after `segment`."""
+
+    phase: TaskPhase
+    segment: int
+    text: str
+    arm: Arm = "committed"
+
+
+class ResponseEvent(TrajectoryEvent, frozen=True, kw_only=True, omit_defaults=True, tag="response"):
+    """R1, R_F or R2. `error` set: the memory system gave no answer, and says why; `text` is then empty."""
+
+    phase: ResponsePhase
+    text: str = ""
+    arm: Arm = "committed"
+    retrieved: tuple[RetrievedRecord, ...] = ()
+    usage: Usage = Usage()
+    error: str | None = None
+
+
+class FeedbackEvent(TrajectoryEvent, frozen=True, kw_only=True, omit_defaults=True, tag="feedback"):
+    """F: what the person says to R1. `revise` asks for R_F; `affirm` asks for nothing."""
+
+    type: FeedbackType
+    text: str
+
+
+class CommitEvent(TrajectoryEvent, frozen=True, kw_only=True, omit_defaults=True, tag="commit"):
+    """Asks the lane to take the interaction into the trajectory's branch of its memory.
+
+    `keep_uncommitted`: also keep the branch as it was before, for T2 with arm `uncommitted`.
+    """
+
+    interaction: tuple[Turn, ...]
+    keep_uncommitted: bool = False
+
+
+class CommittedEvent(TrajectoryEvent, frozen=True, kw_only=True, omit_defaults=True, tag="committed"):
+    """The lane's answer to a commit: what the branch newly wrote or changed. Published on deltas."""
+
+    records: tuple[MemoryRecord, ...] = ()
+    stored_bytes: int = 0
+    usage: Usage = Usage()
+    error: str | None = None
+
+
+# --- topics anchors and verdicts (never read by agents) --------------------------------------------------------
+
+
+class AnchorTask(msgspec.Struct, frozen=True, kw_only=True):
+    """One of an anchor's two tasks with its gold behaviour."""
+
+    user_request: str
+    expected_behavior: str
+
+
+class AnchorEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="anchor"):
+    """A piece of evidence with its two tasks and gold behaviour. `anchor` is opaque (`A1_JAKE/s9/e0`): it goes
+    into trajectory ids, which agents see, while `evidence_id` often says what the evidence is."""
+
+    anchor: str
+    segment: int
+    evidence_id: str
+    evidence_statement: str
+    evidence_type: str
+    subject: str
+    initial_task: AnchorTask
+    followup_task: AnchorTask
+    supporting_seqs: tuple[int, ...] = ()
+    """`seq` of the supporting observations that were found in the stream."""
+
+
+class VerdictEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="verdict"):
+    """One judgment of one metric of one trajectory. `reason` always says why it is unjudged."""
+
+    trajectory: str
+    anchor: str
+    metric: Metric
+    outcome: Outcome
+    reason: str = ""
+    judge: str = ""
+    scores: dict[str, float] = {}
+    """What the outcome was decided on, for example overlaps in [0, 1]."""
+    votes: tuple[Vote, ...] = ()
+    feedback: FeedbackDraft | None = None
+
+
+# --- topic control -------------------------------------------------------------------------------------------
+
+
+class RunStartedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
+    """What a run is: enough to know what to wait for and to tell two runs apart."""
+
+    identity: dict[str, str]
+    streams: tuple[str, ...]
+    """Stream i lies in partition i mod `partitions` of every keyed topic."""
+    systems: tuple[str, ...]
+    privileged: tuple[str, ...]
+    """Labels of the systems that are handed the evidence."""
+    anchors: int
+    partitions: int
+    isolation: Isolation
+    ablate_commit: bool = False
+    required: tuple[str, ...] = ()
+    """Roles that must say `ready` before the first observation is published."""
+
+
+class DatasetReportEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="dataset_report"):
+    """What the reader counted, oddities included."""
+
+    counts: dict[str, int]
+    oddities: dict[str, int]
+
+
+class ReadyEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="ready"):
+    """A role subscribed and will see everything that is published from now on."""
+
+    role: str
+
+
+class SegmentReleasedEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="segment_released"):
+    """No trajectory will start any more on this lane's snapshots up to and including `segment`. In isolation
+    `shared` their trajectories have also ended, so that the replayer may go on."""
+
+    segment: int
+
+
+class TrajectoryClosedEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="trajectory_closed"):
+    """A trajectory has ended; with a `reason`, before its last response, and its open metrics are unjudged."""
+
+    trajectory: str
+    anchor: str
+    reason: str = ""
+
+
+class ReplayEndedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="replay_ended"):
+    """Every stream has been replayed."""
+
+    observations: int
+
+
+class RunEndedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_ended"):
+    """Every lane has ingested every segment and every trajectory has its verdicts."""
+
+    trajectories: int
+    verdicts: int
+    unjudged: int
+
+
+# --- topic dead ----------------------------------------------------------------------------------------------
+
+
+class DeadLetterEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="dead_letter"):
+    """A record that could not be decoded or used, whole (`value` is base64 in JSON), with the reason."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+    value: bytes
+    key: bytes = b""
+
+
+AnyEvent = (
+    ObservationEvent
+    | SegmentClosedEvent
+    | StreamEndedEvent
+    | DeltaEvent
+    | TaskEvent
+    | ResponseEvent
+    | FeedbackEvent
+    | CommitEvent
+    | CommittedEvent
+    | AnchorEvent
+    | VerdictEvent
+    | RunStartedEvent
+    | DatasetReportEvent
+    | ReadyEvent
+    | SegmentReleasedEvent
+    | TrajectoryClosedEvent
+    | ReplayEndedEvent
+    | RunEndedEvent
+    | DeadLetterEvent
+)
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+
+encode = _encoder.encode
+"""Event → JSON bytes."""
+
+
+def decode(value: bytes) -> AnyEvent:
+    """JSON bytes → event. Raises DecodeError, naming the field, for anything else."""
+    try:
+        event = _decoder.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DecodeError(str(error)) from error
+    if event.v > SCHEMA_VERSION:
+        raise DecodeError(f"schema version {event.v} is newer than this reader's {SCHEMA_VERSION}: upgrade egostream")
+    return event
+
+
+def kind_of(event: Event) -> str:
+    """The tag that travels as `kind` in the value and in the headers."""
+    tag = type(event).__struct_config__.tag
+    assert isinstance(tag, str)
+    return tag

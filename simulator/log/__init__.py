@@ -1,0 +1,1 @@
+"""The event log: protocol and implementations."""
