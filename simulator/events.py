@@ -248,6 +248,8 @@ class RunStartedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     identity: dict[str, str]
     streams: tuple[str, ...]
     """Stream i lies in partition i mod `partitions` of every keyed topic."""
+    segments: dict[str, int]
+    """Stream → number of segments that will be replayed."""
     systems: tuple[str, ...]
     privileged: tuple[str, ...]
     """Labels of the systems that are handed the evidence."""
@@ -280,11 +282,13 @@ class SegmentReleasedEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=T
 
 
 class TrajectoryClosedEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="trajectory_closed"):
-    """A trajectory has ended; with a `reason`, before its last response, and its open metrics are unjudged."""
+    """A trajectory has ended. With a `reason` it ended early, and the metrics in `unjudged` can't be judged: what
+    they would be judged on never came."""
 
     trajectory: str
     anchor: str
     reason: str = ""
+    unjudged: tuple[Metric, ...] = ()
 
 
 class ReplayEndedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="replay_ended"):
