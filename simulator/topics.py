@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from simulator.events import SCHEMA_VERSION, Event, LaneEvent, encode, kind_of
+from simulator.events import SCHEMA_VERSION, Event, LaneEvent, RunStartedEvent, encode, kind_of
 from simulator.log.protocol import Headers, Record
 
 
@@ -81,6 +81,11 @@ class Recorder:
         self._topic = {kind: getattr(topics, name) for kind, name in TOPIC_OF_KIND.items()}
         self._partition = dict(stream_partition)
         self._unkeyed = {topics.anchors, topics.control, topics.dead}
+
+    @classmethod
+    def for_run(cls, started: RunStartedEvent) -> Recorder:
+        """The recorder of a run: stream i lies in partition i mod `partitions`."""
+        return cls(started.run, {stream: i % started.partitions for i, stream in enumerate(started.streams)})
 
     def record(self, event: Event, **wall_times_us: int) -> Record:
         """One event as a record. `wall_us` (now) is added unless given; so are others, such as `began_us`."""
