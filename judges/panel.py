@@ -41,9 +41,9 @@ class JudgePanel:
         if missing:
             raise ConfigError(f"no judge for {', '.join(missing)}")
 
-    def name_of(self, metric: Metric) -> str:
-        """The name of the metric's judge, which stands beside its verdicts."""
-        return self._judges[metric].name
+    def judge_of(self, metric: Metric) -> Judge:
+        """The metric's judge; its name stands beside its verdicts."""
+        return self._judges[metric]
 
     def describe(self) -> dict[str, str]:
         """`judge.<metric>` → the judge's name, for the run's identity."""

@@ -58,6 +58,15 @@ STEPS: Final = {
 METRICS: Final[tuple[Metric, ...]] = ("fidelity", "ieu", "fi", "fur", "fur_uncommitted")
 """In the order in which they are judged and shown."""
 
+BASIS: Final[dict[Metric, Input]] = {
+    "fidelity": "delta",
+    "ieu": "R1",
+    "fi": "R_F",
+    "fur": "R2",
+    "fur_uncommitted": "R2-uncommitted",
+}
+"""Metric → the input that it is judged on. Without it, the metric can't be judged."""
+
 
 def trajectory_id(lane: str, anchor: AnchorEvent) -> str:
     """Lane and anchor, the stream named once: `rag_raw@A1_JAKE/s9/e0`."""
@@ -113,7 +122,10 @@ class Trajectory(msgspec.Struct, kw_only=True):
     """The interaction so far; empty again once it was handed to the commit."""
     verdict: VerdictEvent | None = None
     """The verdict on R1, held where it came before R1: they travel on two topics."""
-    failures: tuple[str, ...] = ()
+    ieu: Outcome | None = None
+    """The verdict on R1, once R1 is there too."""
+    failures: dict[Input, str] = msgspec.field(default_factory=dict)
+    """Input that came with an error → what failed and why."""
 
     @property
     def id(self) -> str:
@@ -188,7 +200,7 @@ class Trajectory(msgspec.Struct, kw_only=True):
     def _take_delta(self, event: DeltaEvent) -> list[Event]:
         self.event_time_us = event.event_time_us
         if event.error is not None:
-            return self._fail("delta", event, f"ingest failed: {event.error}")
+            return self._fail("delta", event.id, f"ingest failed: {event.error}")
         self._take("delta", event, "R1", *(() if "ieu" in self.taken else ("ieu",)))
         return [self._task("T1", "committed", event.id)]
 
@@ -197,7 +209,7 @@ class Trajectory(msgspec.Struct, kw_only=True):
         if event.error is not None:
             if verdict is not None and verdict.outcome != "unjudged":
                 raise InvariantError(f"{self.id}: R1 failed, and yet it was judged", (event.id, verdict.id))
-            return self._fail("R1", event, f"R1 failed: {event.error}")
+            return self._fail("R1", event.id, f"R1 failed: {event.error}")
         self._take("R1", event, "ieu")
         request = self.anchor.initial_task.user_request
         self.turns = (Turn(role="user", text=request), Turn(role="assistant", text=event.text))
@@ -221,6 +233,7 @@ class Trajectory(msgspec.Struct, kw_only=True):
 
     def _give_feedback(self, verdict: VerdictEvent) -> list[Event]:
         self.verdict = None
+        self.ieu = verdict.outcome
         causes = (self.taken["R1"], verdict.id)
         draft = verdict.feedback
         if verdict.outcome == "unjudged" or draft is None:
@@ -247,14 +260,14 @@ class Trajectory(msgspec.Struct, kw_only=True):
 
     def _take_r_f(self, event: ResponseEvent) -> list[Event]:
         if event.error is not None:
-            return self._fail("R_F", event, f"R_F failed: {event.error}")
+            return self._fail("R_F", event.id, f"R_F failed: {event.error}")
         self._take("R_F", event, "committed")
         self.turns += (Turn(role="assistant", text=event.text),)
         return [self._commit(event.id)]
 
     def _take_committed(self, event: CommittedEvent) -> list[Event]:
         if event.error is not None:
-            return self._fail("committed", event, f"commit failed: {event.error}")
+            return self._fail("committed", event.id, f"commit failed: {event.error}")
         if self.ablate_commit:
             self._take("committed", event, "R2", "R2-uncommitted")
             return [self._task("T2", "committed", event.id), self._task("T2", "uncommitted", event.id)]
@@ -264,13 +277,12 @@ class Trajectory(msgspec.Struct, kw_only=True):
     def _take_r2(self, event: ResponseEvent, name: Input) -> list[Event]:
         self._take(name, event, *(other for other in self.waiting if other != name))
         if event.error is not None:  # the other arm is still answered: it stands for itself
-            self.failures = tuple(sorted((*self.failures, f"{name} failed: {event.error}")))
+            self.failures[name] = f"{name} failed: {event.error}"
         if self.waiting:
             return []
         arms: tuple[Input, ...] = ("R2", "R2-uncommitted")
-        return [
-            self._closed("; ".join(self.failures), *(self.taken[arm] for arm in arms if arm in self.taken))
-        ]
+        reason = "; ".join(self.failures[arm] for arm in arms if arm in self.failures)
+        return [self._closed(reason, *(self.taken[arm] for arm in arms if arm in self.taken))]
 
     def _task(self, phase: TaskPhase, arm: Arm, cause: str) -> TaskEvent:
         name = phase if arm == "committed" else f"{phase}-{arm}"
@@ -307,12 +319,15 @@ class Trajectory(msgspec.Struct, kw_only=True):
             keep_uncommitted=self.ablate_commit,
         )
 
-    def _fail(self, name: Input, event: Event, reason: str) -> list[Event]:
-        self._take(name, event)
-        return [self._closed(reason, event.id)]
+    def _fail(self, name: Input, event_id: str, reason: str) -> list[Event]:
+        self.taken[name] = event_id
+        self.failures[name] = reason
+        return [self._closed(reason, event_id)]
 
     def _closed(self, reason: str, *causes: str) -> TrajectoryClosedEvent:
         self.waiting, self.turns, self.verdict = (), (), None
+        answered = self.taken.keys() - self.failures.keys()
+        expected = expected_metrics(self.ieu, ablate_commit=self.ablate_commit)
         return TrajectoryClosedEvent(
             id=f"{self.id}/closed",
             run=self.anchor.run,
@@ -324,4 +339,5 @@ class Trajectory(msgspec.Struct, kw_only=True):
             trajectory=self.id,
             anchor=self.anchor.anchor,
             reason=reason,
+            unjudged=tuple(metric for metric in expected if BASIS[metric] not in answered),
         )
