@@ -9,13 +9,12 @@ from typing import Literal
 import msgspec
 
 from simulator.events import AnchorEvent, Source
+from simulator.eventtime import DAY1_US, DAY_US
+
+__all__ = ["DAY1_US", "DAY_US", "SEGMENT_US", "Dataset", "Lifelog", "RawObservation", "Report", "SegmentSpan"]
 
 SEGMENT_US = 300_000_000
 """A segment is five minutes (StreamMemBench, section 3)."""
-
-DAY_US = 86_400_000_000
-DAY1_US = 1_755_302_400_000_000
-"""2025-08-16 00:00 UTC: EgoLife's days have no date; LifeDialBench gives DAY1 this one, so all readers do."""
 
 
 class RawObservation(msgspec.Struct, frozen=True, gc=False):

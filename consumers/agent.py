@@ -1,0 +1,187 @@
+"""The agent role: drives one memory system over the streams of its partitions, one lane a stream.
+
+It subscribes to observations, tasks, feedback, commits and control, and to nothing else: the gold never reaches it.
+Ingest is sequential within a lane; lanes run side by side; trajectories run on branches, many at once, while
+ingest goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from adapters.memory import MemorySystem, Segment
+from consumers.lane import Lane
+from simulator.events import (
+    CommitEvent,
+    CommittedEvent,
+    FeedbackEvent,
+    ObservationEvent,
+    ReadyEvent,
+    ResponseEvent,
+    RunEndedEvent,
+    RunStartedEvent,
+    SegmentClosedEvent,
+    SegmentReleasedEvent,
+    TaskEvent,
+    TrajectoryClosedEvent,
+)
+from simulator.intake import decode_records
+from simulator.log.protocol import Log, StoredRecord, TopicPartition
+from simulator.outbox import Outbox, Ticket
+from simulator.topics import Recorder, Topics, wall_us
+
+OpenMemory = Callable[[str, str], MemorySystem]
+"""(lane, stream) → a new, empty memory system."""
+
+_Work = tuple[Segment, str, Ticket]
+
+
+def agent_role(system: str) -> str:
+    """The name under which a system's agent says `ready`."""
+    return f"agent.{system}"
+
+
+async def run_agent(
+    log: Log,
+    started: RunStartedEvent,
+    system: str,
+    open_memory: OpenMemory,
+    *,
+    calls_in_flight: int = 64,
+    call_timeout_s: float = 600.0,
+) -> None:
+    """Run one system's agent until the run ends.
+
+    Args:
+        log: the run's log.
+        started: the run's first event.
+        system: the system's label; its lanes are `<system>@<stream>`.
+        open_memory: makes the memory of a new lane.
+        calls_in_flight: how many answers and commits run at once.
+        call_timeout_s: after this long, an ingest, answer or commit has failed.
+
+    Raises:
+        InvariantError: the log holds what can't be (a gap in a segment, a task before its delta).
+    """
+    await _Agent(log, started, system, open_memory, calls_in_flight, call_timeout_s).run()
+
+
+class _Agent:
+    def __init__(
+        self,
+        log: Log,
+        started: RunStartedEvent,
+        system: str,
+        open_memory: OpenMemory,
+        calls_in_flight: int,
+        call_timeout_s: float,
+    ) -> None:
+        self.log = log
+        self.started = started
+        self.system = system
+        self.open_memory = open_memory
+        self.call_timeout_s = call_timeout_s
+        self.limiter = anyio.CapacityLimiter(calls_in_flight)
+        self.topics = Topics.of(started.run)
+        self.recorder = Recorder.for_run(started)
+        self.lanes: dict[str, Lane] = {}
+        self.queues: dict[str, MemoryObjectSendStream[_Work]] = {}
+        self.segment_tickets: dict[str, Ticket] = {}
+        self._lane_names: set[str] = set()
+
+    async def run(self) -> None:
+        data_topics = [topic for topic in self.topics.for_agents if topic != self.topics.control]
+        role = agent_role(self.system)
+        try:
+            async with (
+                self.log.subscribe(data_topics, group=f"{self.started.run}.{role}") as subscription,
+                anyio.create_task_group() as tasks,
+            ):
+                self.outbox = Outbox(subscription, self.recorder)
+                tasks.start_soon(self.outbox.flush_forever)
+                tasks.start_soon(self._follow_control, tasks)
+                ready = ReadyEvent(id=f"ready/{role}", run=self.started.run, event_time_us=0, role=role)
+                await self.log.append([self.recorder.record(ready)])
+                while True:
+                    self._take(await subscription.poll(max_records=2000), tasks)
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(self.call_timeout_s):
+                for lane in self.lanes.values():
+                    await lane.aclose()
+
+    def _take(self, records: Sequence[StoredRecord], tasks: TaskGroup) -> None:
+        offsets = self.outbox.offsets
+        events, dead = decode_records(self.started.run, records)
+        for letter in dead:
+            self.outbox.put(letter)
+        for event, record in events:
+            if isinstance(event, ObservationEvent):  # by far the most frequent: nothing but this happens to it
+                lane = self._lane(event.stream, tasks)
+                if not lane.open_observations:
+                    tp = TopicPartition(record.topic, record.partition)
+                    self.segment_tickets[event.stream] = offsets.begin(tp, record.offset)
+                lane.open_observations.append(event)
+            elif isinstance(event, SegmentClosedEvent):
+                lane = self._lane(event.stream, tasks)
+                work = (lane.close_segment(event), event.id, self.segment_tickets.pop(event.stream))
+                self.queues[event.stream].send_nowait(work)
+            elif isinstance(event, TaskEvent | FeedbackEvent | CommitEvent) and event.lane in self._lane_names:
+                ticket = offsets.begin(TopicPartition(record.topic, record.partition), record.offset)
+                tasks.start_soon(self._work, self.lanes[event.stream], event, ticket)
+        for record in records:
+            offsets.reached(TopicPartition(record.topic, record.partition), record.offset + 1)
+
+    def _lane(self, stream: str, tasks: TaskGroup) -> Lane:
+        lane = self.lanes.get(stream)
+        if lane is None:
+            name = f"{self.system}@{stream}"
+            memory = self.open_memory(name, stream)
+            isolation = self.started.isolation
+            lane = Lane(name, stream, self.started.run, memory, isolation, self.call_timeout_s)
+            self.lanes[stream] = lane
+            self._lane_names.add(name)
+            # Unbounded on purpose: the replayer's `hold` bounds what waits here, and a bound here would make one
+            # slow lane stop the trajectories of all the others.
+            send, receive = anyio.create_memory_object_stream[_Work](math.inf)
+            self.queues[stream] = send
+            tasks.start_soon(self._ingest, lane, receive)
+        return lane
+
+    async def _ingest(self, lane: Lane, queue: MemoryObjectReceiveStream[_Work]) -> None:
+        async with queue:
+            async for segment, closed_id, ticket in queue:
+                began_us = wall_us()
+                delta = await lane.ingest(segment, closed_id)
+                self.outbox.put(delta, ticket, began_us=began_us, ended_us=wall_us())
+
+    async def _work(self, lane: Lane, event: TaskEvent | FeedbackEvent | CommitEvent, ticket: Ticket) -> None:
+        if isinstance(event, FeedbackEvent) and event.type == "affirm":
+            self.outbox.offsets.done(ticket)
+            return
+        async with self.limiter:
+            began_us = wall_us()
+            result: ResponseEvent | CommittedEvent
+            if isinstance(event, TaskEvent):
+                result = await lane.answer_task(event)
+            elif isinstance(event, FeedbackEvent):
+                result = await lane.answer_feedback(event)
+            else:
+                result = await lane.commit(event)
+            self.outbox.put(result, ticket, began_us=began_us, ended_us=wall_us())
+
+    async def _follow_control(self, tasks: TaskGroup) -> None:
+        async with self.log.subscribe([self.topics.control]) as subscription:
+            while True:
+                for event, _ in decode_records(self.started.run, await subscription.poll())[0]:
+                    if isinstance(event, SegmentReleasedEvent) and event.lane in self._lane_names:
+                        await self.lanes[event.stream].release(event.segment)
+                    elif isinstance(event, TrajectoryClosedEvent) and event.lane in self._lane_names:
+                        await self.lanes[event.stream].end_trajectory(event.trajectory)
+                    elif isinstance(event, RunEndedEvent):
+                        await self.outbox.flush()
+                        tasks.cancel_scope.cancel()

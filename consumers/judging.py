@@ -1,0 +1,158 @@
+"""The judges' role: reads anchors, deltas and responses, asks the judges, and publishes one verdict for each
+trajectory and metric.
+
+Topics have no order between them, so a delta or response waits here for nothing but its anchor, which is known
+before the replay begins. What can't be judged is named by the conductor when it closes the trajectory; what a judge
+fails at is unjudged by that judge's reason. Verdicts that the log holds already win over judging again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import anyio
+from anyio.abc import TaskGroup
+
+from judges.judge import Case, Judgment
+from judges.panel import JudgePanel
+from simulator.events import (
+    AnchorEvent,
+    AnyEvent,
+    DeltaEvent,
+    LaneEvent,
+    Metric,
+    ReadyEvent,
+    ResponseEvent,
+    RunEndedEvent,
+    RunStartedEvent,
+    TrajectoryClosedEvent,
+    VerdictEvent,
+)
+from simulator.intake import decode_records, read_to_end
+from simulator.log.protocol import Log, TopicPartition
+from simulator.outbox import Outbox, Ticket
+from simulator.protocols.streammembench import trajectory_id
+from simulator.topics import Recorder, Topics
+
+JUDGE_ROLE = "judge"
+
+_METRIC_OF_RESPONSE: dict[tuple[str, str], Metric] = {
+    ("R1", "committed"): "ieu",
+    ("R_F", "committed"): "fi",
+    ("R2", "committed"): "fur",
+    ("R2", "uncommitted"): "fur_uncommitted",
+}
+
+
+async def run_judges(log: Log, started: RunStartedEvent, panel: JudgePanel, *, calls_in_flight: int = 64) -> None:
+    """Judge until the run ends. `calls_in_flight` bounds how many cases are with the judges at once."""
+    await _Judging(log, started, panel, calls_in_flight).run()
+
+
+class _Judging:
+    def __init__(self, log: Log, started: RunStartedEvent, panel: JudgePanel, calls_in_flight: int) -> None:
+        self.log = log
+        self.started = started
+        self.panel = panel
+        self.limiter = anyio.CapacityLimiter(calls_in_flight)
+        self.topics = Topics.of(started.run)
+        self.recorder = Recorder.for_run(started)
+        self.anchors: dict[str, AnchorEvent] = {}
+        self.anchors_at: dict[tuple[str, int], list[AnchorEvent]] = defaultdict(list)
+        self.taken: set[str] = set()
+
+    async def run(self) -> None:
+        run = self.started.run
+        async for record in read_to_end(self.log, [self.topics.anchors]):
+            for event, _ in decode_records(run, [record])[0]:
+                if isinstance(event, AnchorEvent):
+                    self.anchors[event.anchor] = event
+                    self.anchors_at[event.stream, event.segment].append(event)
+        async for record in read_to_end(self.log, [self.topics.verdicts]):
+            self.taken.update(event.id for event, _ in decode_records(run, [record])[0])
+        topics = [self.topics.deltas, self.topics.responses]
+        async with (
+            self.log.subscribe(topics, group=f"{run}.{JUDGE_ROLE}") as subscription,
+            anyio.create_task_group() as tasks,
+        ):
+            self.outbox = Outbox(subscription, self.recorder)
+            tasks.start_soon(self.outbox.flush_forever)
+            tasks.start_soon(self._follow_control, tasks)
+            ready = ReadyEvent(id=f"ready/{JUDGE_ROLE}", run=run, event_time_us=0, role=JUDGE_ROLE)
+            await self.log.append([self.recorder.record(ready)])
+            while True:
+                records = await subscription.poll(max_records=2000)
+                for event, record in decode_records(run, records)[0]:
+                    tp = TopicPartition(record.topic, record.partition)
+                    for anchor, metric, text in self._cases(event):
+                        assert isinstance(event, LaneEvent)
+                        ticket = self.outbox.offsets.begin(tp, record.offset)
+                        tasks.start_soon(self._judge, event, anchor, metric, text, ticket)
+                for record in records:
+                    self.outbox.offsets.reached(TopicPartition(record.topic, record.partition), record.offset + 1)
+
+    def _cases(self, event: AnyEvent) -> list[tuple[AnchorEvent, Metric, str]]:
+        """What one event lets us judge. Failed deltas and responses are not judged: the conductor closes their
+        trajectories and names what stays unjudged."""
+        cases: list[tuple[AnchorEvent, Metric, str]] = []
+        if isinstance(event, DeltaEvent) and event.error is None:
+            text = "\n".join(record.text for record in event.records)
+            for anchor in self.anchors_at.get((event.stream, event.segment), ()):
+                cases.append((anchor, "fidelity", text))
+        elif isinstance(event, ResponseEvent) and event.error is None:
+            anchor_key = f"{event.stream}/{event.trajectory.removeprefix(event.lane + '/')}"
+            if anchor_key in self.anchors:
+                cases.append((self.anchors[anchor_key], _METRIC_OF_RESPONSE[event.phase, event.arm], event.text))
+        return [case for case in cases if self._take(event, case[0], case[1])]
+
+    def _take(self, event: AnyEvent, anchor: AnchorEvent, metric: Metric) -> bool:
+        assert isinstance(event, LaneEvent)
+        verdict_id = f"{trajectory_id(event.lane, anchor)}/{metric}"
+        if verdict_id in self.taken:
+            return False
+        self.taken.add(verdict_id)
+        return True
+
+    async def _judge(self, event: LaneEvent, anchor: AnchorEvent, metric: Metric, text: str, ticket: Ticket) -> None:
+        async with self.limiter:
+            judgment = await self.panel.judge(Case(metric=metric, anchor=anchor, text=text))
+        judge = self.panel.judge_of(metric).name
+        self.outbox.put(self._verdict(event, anchor, metric, judgment, judge), ticket)
+
+    def _verdict(
+        self, cause: LaneEvent, anchor: AnchorEvent, metric: Metric, judgment: Judgment, judge: str
+    ) -> VerdictEvent:
+        trajectory = trajectory_id(cause.lane, anchor)
+        return VerdictEvent(
+            id=f"{trajectory}/{metric}",
+            run=self.started.run,
+            stream=cause.stream,
+            event_time_us=cause.event_time_us,
+            as_of=cause.as_of,
+            causes=(cause.id,),
+            lane=cause.lane,
+            trajectory=trajectory,
+            anchor=anchor.anchor,
+            metric=metric,
+            outcome=judgment.outcome,
+            reason=judgment.reason,
+            judge=judge,
+            scores=judgment.scores,
+            votes=judgment.votes,
+            feedback=judgment.feedback,
+        )
+
+    async def _follow_control(self, tasks: TaskGroup) -> None:
+        async with self.log.subscribe([self.topics.control]) as subscription:
+            while True:
+                for event, _ in decode_records(self.started.run, await subscription.poll())[0]:
+                    if isinstance(event, TrajectoryClosedEvent):
+                        anchor = self.anchors[event.anchor]
+                        for metric in event.unjudged:
+                            if self._take(event, anchor, metric):
+                                judgment = Judgment(outcome="unjudged", reason=event.reason)
+                                self.outbox.put(self._verdict(event, anchor, metric, judgment, ""))
+                    elif isinstance(event, RunEndedEvent):
+                        await self.outbox.flush()
+                        tasks.cancel_scope.cancel()
+

@@ -1,0 +1,60 @@
+"""From log records to events: decoding, dead letters, and reading a topic to its end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from simulator.errors import DecodeError
+from simulator.events import AnyEvent, DeadLetterEvent, decode
+from simulator.log.protocol import Log, StoredRecord, TopicPartition
+
+
+def dead_letter(run: str, record: StoredRecord, reason: str) -> DeadLetterEvent:
+    """The whole of a record that can't be used. The id names its place, so that several readers of one topic
+    bury the same record under the same id."""
+    return DeadLetterEvent(
+        id=f"dead/{record.topic}/{record.partition}/{record.offset}",
+        run=run,
+        event_time_us=record.timestamp_ms * 1000,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        reason=reason,
+        value=record.value,
+        key=record.key,
+    )
+
+
+def decode_records(
+    run: str, records: Iterable[StoredRecord]
+) -> tuple[list[tuple[AnyEvent, StoredRecord]], list[DeadLetterEvent]]:
+    """Events with their records in order, and a dead letter for each record that is no event of this run."""
+    events: list[tuple[AnyEvent, StoredRecord]] = []
+    dead: list[DeadLetterEvent] = []
+    for record in records:
+        try:
+            event = decode(record.value)
+        except DecodeError as error:
+            dead.append(dead_letter(run, record, str(error)))
+            continue
+        if event.run == run:
+            events.append((event, record))
+        else:
+            dead.append(dead_letter(run, record, f"belongs to run {event.run!r}, not to {run!r}"))
+    return events, dead
+
+
+async def read_to_end(log: Log, topics: Sequence[str], *, max_records: int = 2000) -> AsyncIterator[StoredRecord]:
+    """Every record that the topics hold now, from the first; ends there, whatever is appended meanwhile."""
+    ends = {tp: end for tp, end in (await log.end_offsets(topics)).items() if end > 0}
+    if not ends:
+        return
+    async with log.subscribe(topics) as subscription:
+        while ends:
+            for record in await subscription.poll(max_records=max_records, timeout_s=1.0):
+                if record.offset < ends.get(TopicPartition(record.topic, record.partition), 0):
+                    yield record
+            # By position and not by the last record seen: the last offsets may hold no record (Kafka keeps the
+            # marks of transactions there).
+            for tp in [tp for tp, end in ends.items() if await subscription.position(tp) >= end]:
+                del ends[tp]
