@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from simulator.events import SCHEMA_VERSION, Event, LaneEvent, RunStartedEvent, encode, kind_of
@@ -73,11 +73,12 @@ def wall_us() -> int:
 
 
 class Recorder:
-    """Turns events into log records: topic by kind, key by lane or stream, the stream's partition, the event time
-    as stamp, and headers with kind, version and wall times."""
+    """Turns events into log records: topic by kind, key by lane or stream, the stream's partition, the event
+    time as stamp, and headers with kind, version and wall times."""
 
     def __init__(self, run: str, stream_partition: Mapping[str, int]) -> None:
-        topics = Topics.of(run)
+        self.run = run
+        self.topics = topics = Topics.of(run)
         self._topic = {kind: getattr(topics, name) for kind, name in TOPIC_OF_KIND.items()}
         self._partition = dict(stream_partition)
         self._unkeyed = {topics.anchors, topics.control, topics.dead}
@@ -90,9 +91,28 @@ class Recorder:
     def record(self, event: Event, **wall_times_us: int) -> Record:
         """One event as a record. `wall_us` (now) is added unless given; so are others, such as `began_us`."""
         kind = kind_of(event)
+        return self._record(event, kind, _KIND_HEADERS[kind] + _wall_headers(wall_times_us))
+
+    def records(self, events: Iterable[Event], **wall_times_us: int) -> list[Record]:
+        """Events that share their wall times as records, in order: as `record`, with one set of headers a
+        kind."""
+        wall_headers = _wall_headers(wall_times_us)
+        headers: dict[str, Headers] = {}
+        records = []
+        for event in events:
+            kind = kind_of(event)
+            if kind not in headers:
+                headers[kind] = _KIND_HEADERS[kind] + wall_headers
+            records.append(self._record(event, kind, headers[kind]))
+        return records
+
+    def _record(self, event: Event, kind: str, headers: Headers) -> Record:
         topic = self._topic[kind]
-        wall_times_us.setdefault("wall_us", wall_us())
-        headers = _KIND_HEADERS[kind] + tuple((k, str(v).encode()) for k, v in wall_times_us.items())
         key = event.lane if isinstance(event, LaneEvent) else event.stream
         partition = 0 if topic in self._unkeyed else self._partition[event.stream]
         return Record(topic, key.encode(), encode(event), event.event_time_us // 1000, headers, partition)
+
+
+def _wall_headers(wall_times_us: dict[str, int]) -> Headers:
+    wall_times_us.setdefault("wall_us", wall_us())
+    return tuple((name, str(value).encode()) for name, value in wall_times_us.items())

@@ -1,0 +1,108 @@
+"""What paces a replay besides the clock: how far the lanes are, and how late events were. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from simulator.events import DeltaEvent, Event, Isolation, SegmentReleasedEvent
+
+
+class LaneProgress:
+    """How far each lane is, folded from deltas and released segments; says when a segment may be published.
+
+    A delta with an error counts as well: that segment is over for its lane. `first_segment` is where each
+    stream's replay begins.
+    """
+
+    def __init__(
+        self,
+        lanes: Mapping[str, Sequence[str]],
+        *,
+        isolation: Isolation = "branch",
+        max_ahead: int = 32,
+        first_segment: Mapping[str, int] | None = None,
+    ) -> None:
+        first = first_segment or {}
+        self._lanes = {stream: tuple(names) for stream, names in lanes.items()}
+        self._delta = {
+            lane: first.get(stream, 0) - 1 for stream, names in self._lanes.items() for lane in names
+        }
+        self._released = dict(self._delta)
+        self._shared = isolation == "shared"
+        self._max_ahead = max_ahead
+
+    def apply(self, event: Event) -> bool:
+        """Take an event in; whether it brought one of the declared lanes further."""
+        match event:
+            case DeltaEvent():
+                seen = self._delta
+            case SegmentReleasedEvent():
+                seen = self._released
+            case _:
+                return False
+        if event.segment <= seen.get(event.lane, event.segment):
+            return False
+        seen[event.lane] = event.segment
+        return True
+
+    def may_publish(self, stream: str, segment: int) -> bool:
+        """Whether the observations of a segment may be published: every lane's delta of `segment - max_ahead`
+        is there and, in isolation `shared`, every lane has released the segment before."""
+        return not self.waits_for(stream, segment)
+
+    def waits_for(self, stream: str, segment: int) -> list[str]:
+        """What a segment's observations wait for, in words; empty when they may be published."""
+        lanes = self._lanes.get(stream, ())
+        needed = segment - self._max_ahead
+        waits = [
+            f"the delta of segment {self._delta[lane] + 1} of {lane}"
+            for lane in lanes
+            if self._delta[lane] < needed
+        ]
+        if self._shared:
+            waits += [
+                f"the release of segment {self._released[lane] + 1} by {lane}"
+                for lane in lanes
+                if self._released[lane] < segment - 1
+            ]
+        return waits
+
+    def lag(self, stream: str, segment: int) -> int:
+        """How many of the segments before `segment` the slowest lane of the stream still owes; 0 without
+        lanes."""
+        return max((segment - 1 - self._delta[lane] for lane in self._lanes.get(stream, ())), default=0)
+
+
+class Lateness(msgspec.Struct, frozen=True, kw_only=True):
+    """From the moment when events were due to the moment when they were in the log, in microseconds."""
+
+    n: int
+    p50_us: int
+    p90_us: int
+    p99_us: int
+    max_us: int
+
+
+class LatenessMeter:
+    """Collects lateness, exactly: eight bytes an event."""
+
+    def __init__(self) -> None:
+        self._late_us: list[npt.NDArray[np.int64]] = []
+
+    def add(self, due_s: Iterable[float], published_s: float) -> int:
+        """One batch, in real seconds; gives the lateness of its last event in microseconds."""
+        late_us = np.rint((published_s - np.fromiter(due_s, float)) * 1e6).astype(np.int64)
+        self._late_us.append(late_us)
+        return int(late_us[-1])
+
+    def summary(self) -> Lateness | None:
+        """Count, percentiles and maximum; None when nothing was due at a time."""
+        if not self._late_us:
+            return None
+        late_us = np.concatenate(self._late_us)
+        p50, p90, p99, highest = (int(p) for p in np.percentile(late_us, (50, 90, 99, 100)))
+        return Lateness(n=len(late_us), p50_us=p50, p90_us=p90, p99_us=p99, max_us=highest)

@@ -1,0 +1,411 @@
+"""The replayer: publishes lifelogs as timed events, by the clock that all roles share.
+
+Everything that is due goes into the log in one append, so that a high rate costs few of them and a batch is
+there whole or not at all. The clock may be paused, resumed, or run at another rate meanwhile. A jump forward
+makes all that lies before its target due at once, a jump back makes what follows wait: streams are gapless,
+so neither leaves out or repeats anything. To replay only a part, give `start_us` and `end_us`.
+
+A replay that was cut short goes on where the log ends, given the same inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import anyio
+import msgspec
+import structlog
+
+from producers.lifelog import Lifelog
+from producers.pacing import LaneProgress, Lateness, LatenessMeter
+from producers.timeline import Part, timeline
+from simulator.clock import Clock, Wake
+from simulator.errors import ConfigError, DecodeError, InvariantError, StallError
+from simulator.events import (
+    Event,
+    Isolation,
+    ObservationEvent,
+    ReadyEvent,
+    ReplayEndedEvent,
+    SegmentClosedEvent,
+    StreamEndedEvent,
+    decode,
+)
+from simulator.log.protocol import Log, Subscription
+from simulator.topics import Recorder, wall_us
+
+_log = structlog.get_logger(__name__)
+
+_PROGRESS_S = 0.1
+_POLL_S = 1.0
+_READ_BACK_S = 30.0
+
+
+class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How to replay.
+
+    `required`: roles that must say `ready` before the first event. `lanes`: stream → the lanes that must keep
+    up. Policy `hold` lets time wait until a lane is no more than `max_ahead` segments behind (in isolation
+    `shared`, until the segment before is released as well); `run` lets time go on and only reports the lag.
+    `start_us` and `end_us` (event time) keep whole segments only; `loop` repeats them (see
+    `producers.timeline`).
+    """
+
+    policy: Literal["hold", "run"] = "hold"
+    required: tuple[str, ...] = ()
+    lanes: Mapping[str, Sequence[str]] = {}
+    isolation: Isolation = "branch"
+    max_ahead: int = 32
+    start_us: int | None = None
+    end_us: int | None = None
+    loop: int = 1
+    max_batch: int = 1000
+    ready_timeout_s: float = 60.0
+    stall_timeout_s: float = 900.0
+    """How long no lane that is waited for may move."""
+
+
+class ReplayStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay did. `simulated_s` of event time took `wall_s`, of which time was held for `held_s`.
+    `lateness` covers the events that were due at a time, that is at a finite rate; held time moves due times,
+    and so is no lateness. `max_lag_segments`: the most closed segments that a lane still owed when the next
+    one opened."""
+
+    observations: int
+    segments: int
+    events: int
+    simulated_s: float
+    wall_s: float
+    held_s: float
+    offered_rate: float
+    lateness: Lateness | None
+    max_lag_segments: int
+
+    @property
+    def achieved_rate(self) -> float:
+        """Simulated seconds per real second, held time included."""
+        return self.simulated_s / self.wall_s if self.wall_s else math.inf
+
+
+class ReplayProgress(NamedTuple):
+    """How far a replay is. `lateness_us` is that of the last event; None at an infinite rate."""
+
+    observations: int
+    total: int
+    event_time_us: int
+    lateness_us: int | None
+
+
+OnProgress = Callable[[ReplayProgress], None]
+
+
+async def replay(
+    log: Log,
+    recorder: Recorder,
+    lifelogs: Sequence[Lifelog],
+    clock: Clock,
+    options: ReplayOptions | None = None,
+    *,
+    progress: OnProgress | None = None,
+) -> ReplayStats:
+    """Publish lifelogs until every stream has ended. The clock is set to the first event when that may go
+    out.
+
+    `progress` is called at most ten times a second, and at the end. Raises ConfigError when no segment is in
+    range, and StallError, naming roles or lanes, when they are not ready or do not move in time. When
+    cancelled, what was published is whole batches.
+    """
+    options = options or ReplayOptions()
+    if options.loop < 1:
+        raise ConfigError(f"a replay is repeated once or more often, not {options.loop} times")
+    parts = {lifelog.stream: Part.of(lifelog, options.start_us, options.end_us) for lifelog in lifelogs}
+    total = options.loop * sum(len(part.seqs) for part in parts.values())
+    if not total:
+        raise ConfigError("nothing to replay: no whole segment lies between start and end")
+    events = timeline(
+        lifelogs, recorder.run, start_us=options.start_us, end_us=options.end_us, loop=options.loop
+    )
+    async with log.subscribe((recorder.topics.control, recorder.topics.deltas)) as feed:
+        lanes = _Lanes(feed, parts, options)
+        await lanes.wait_ready()
+        published = await _published(log, recorder.topics.observations)
+        return await _Replay(log, recorder, clock, options, lanes, events, total, progress).run(
+            parts, published
+        )
+
+
+async def _published(log: Log, topic: str) -> Counter[str]:
+    """How many events of each stream are in the log already: a replay that was cut short goes on after
+    them."""
+    counts: Counter[str] = Counter()
+    ends = {tp: end for tp, end in (await log.end_offsets((topic,))).items() if end}
+    if not ends:
+        return counts
+    async with log.subscribe((topic,)) as reader:
+        while any([await reader.position(tp) < end for tp, end in ends.items()]):
+            records = await reader.poll(timeout_s=_READ_BACK_S)
+            if not records:
+                raise StallError(
+                    f"replayer: {topic} has records that can't be read within {_READ_BACK_S:g} s"
+                )
+            counts.update(record.key.decode() for record in records)
+    return counts
+
+
+class _Lanes:
+    """Roles and lanes as the log shows them; read only when somebody has to know."""
+
+    def __init__(self, feed: Subscription, parts: Mapping[str, Part], options: ReplayOptions) -> None:
+        self._feed = feed
+        self._options = options
+        self._ready: set[str] = set()
+        self._progress = LaneProgress(
+            options.lanes,
+            isolation=options.isolation,
+            max_ahead=options.max_ahead,
+            first_segment={stream: part.segments.start for stream, part in parts.items()},
+        )
+        self._moves = 0
+        self.replay_ended = False
+        self.max_lag = 0
+
+    async def wait_ready(self) -> None:
+        """The start barrier: every required role has said that it is ready."""
+        deadline = anyio.current_time() + self._options.ready_timeout_s
+        while missing := [role for role in self._options.required if role not in self._ready]:
+            left_s = deadline - anyio.current_time()
+            if left_s <= 0:
+                raise StallError(
+                    f"replayer: not ready after {self._options.ready_timeout_s:g} s: {', '.join(missing)}"
+                )
+            await self._read(min(_POLL_S, left_s))
+
+    def open_as_known(self, stream: str, segment: int) -> bool:
+        """Whether a segment may be published, and its lag is nothing new, without looking at the log."""
+        held = self._options.policy == "hold" and not self._progress.may_publish(stream, segment)
+        return not held and self._progress.lag(stream, segment) <= self.max_lag
+
+    async def open(self, stream: str, segment: int, clock: Clock) -> float:
+        """Wait until a segment may be published, time being paused; gives the real seconds that it was
+        held."""
+        if not self.open_as_known(stream, segment):
+            await self._read(0)
+        held_s = 0.0
+        if self._options.policy == "hold" and not self._progress.may_publish(stream, segment):
+            began_s = clock.real.now()
+            clock.pause("hold")
+            try:
+                await self._wait_lanes(stream, segment)
+            finally:
+                clock.resume("hold")
+            held_s = clock.real.now() - began_s
+        self.max_lag = max(self.max_lag, self._progress.lag(stream, segment))
+        return held_s
+
+    async def drain(self) -> None:
+        """Read all that is there."""
+        while await self._read(0):
+            pass
+
+    async def _wait_lanes(self, stream: str, segment: int) -> None:
+        moved_s = anyio.current_time()
+        moves = self._moves
+        while waits := self._progress.waits_for(stream, segment):
+            left_s = moved_s + self._options.stall_timeout_s - anyio.current_time()
+            if left_s <= 0:
+                raise StallError(
+                    f"replayer: {stream} stands before segment {segment}, and no lane moved for "
+                    f"{self._options.stall_timeout_s:g} s; it waits for {', '.join(waits)}"
+                )
+            await self._read(min(_POLL_S, left_s))
+            if self._moves != moves:
+                moves, moved_s = self._moves, anyio.current_time()
+
+    async def _read(self, timeout_s: float) -> int:
+        """Take in what the feed has, waiting up to `timeout_s` for it; gives the number of records."""
+        records = await self._feed.poll(timeout_s=timeout_s)
+        for record in records:
+            try:
+                event = decode(record.value)
+            except DecodeError as error:
+                # whoever has to act on this topic puts it on the dead-letter topic; here it only moves no
+                # lane
+                _log.warning("undecodable", topic=record.topic, offset=record.offset, reason=str(error))
+                continue
+            match event:
+                case ReadyEvent():
+                    self._ready.add(event.role)
+                case ReplayEndedEvent():
+                    self.replay_ended = True
+                case _:
+                    self._moves += self._progress.apply(event)
+        return len(records)
+
+
+class _Replay:
+    """One replay under way."""
+
+    def __init__(
+        self,
+        log: Log,
+        recorder: Recorder,
+        clock: Clock,
+        options: ReplayOptions,
+        lanes: _Lanes,
+        events: Iterator[Event],
+        total: int,
+        progress: OnProgress | None,
+    ) -> None:
+        self._log = log
+        self._recorder = recorder
+        self._clock = clock
+        self._options = options
+        self._lanes = lanes
+        self._events = events
+        self._next = next(events, None)
+        self._total = total
+        self._progress = progress
+        self._told_s = -math.inf
+        self._gates: dict[str, int] = {}
+        """Stream → the segment that its next observation opens."""
+        self._taken = _Taken()
+        self._lateness = LatenessMeter()
+        self._held_s = 0.0
+        self._held_until_s = -math.inf
+
+    async def run(self, parts: Mapping[str, Part], published: Counter[str]) -> ReplayStats:
+        clock, real, taken = self._clock, self._clock.real, self._taken
+        self._gates = {stream: part.segments.start for stream, part in parts.items()}
+        self._skip(published)
+        before = msgspec.structs.replace(taken)
+        first_us = self._next.event_time_us if self._next else taken.event_time_us
+        clock.jump(first_us)
+        began_s = real.now()
+        while (event := self._next) is not None:
+            if await clock.sleep_until(event.event_time_us) is Wake.WOKEN:
+                continue
+            if self._is_gated(event):
+                await self._pass_gate(event.stream)
+                continue  # the clock may have been set meanwhile
+            await self._publish(self._gather())
+        await self._end(resumed=published.total() > 0)
+        wall_s = real.now() - began_s
+        return ReplayStats(
+            observations=taken.observations - before.observations,
+            segments=taken.segments - before.segments,
+            events=taken.events - before.events,
+            simulated_s=(taken.event_time_us - first_us) / 1e6,
+            wall_s=wall_s,
+            held_s=self._held_s,
+            offered_rate=clock.rate,
+            lateness=self._lateness.summary(),
+            max_lag_segments=self._lanes.max_lag,
+        )
+
+    def _skip(self, published: Counter[str]) -> None:
+        """Pass over what is in the log already: batches are whole, so it is a beginning of this replay."""
+        left = Counter(published)
+        while left.total() and self._next is not None and left[self._next.stream]:
+            left[self._next.stream] -= 1
+            self._take(self._next)
+            self._next = next(self._events, None)
+        if left.total():
+            raise InvariantError(
+                "the log holds another replay than this one, so this one can't go on there",
+                [self._next.id] if self._next else [],
+            )
+
+    def _is_gated(self, event: Event) -> bool:
+        return type(event) is ObservationEvent and event.stream in self._gates
+
+    async def _pass_gate(self, stream: str) -> None:
+        held_s = await self._lanes.open(stream, self._gates[stream], self._clock)
+        del self._gates[stream]
+        if held_s:
+            self._held_s += held_s
+            self._held_until_s = self._clock.real.now()
+
+    def _gather(self) -> list[Event]:
+        """The events that are due, up to a full batch or a gate that may be shut."""
+        batch: list[Event] = []
+        horizon_us = self._clock.horizon_us
+        event = self._next
+        while (
+            event is not None and event.event_time_us <= horizon_us and len(batch) < self._options.max_batch
+        ):
+            if self._is_gated(event):
+                if not self._lanes.open_as_known(event.stream, self._gates[event.stream]):
+                    break
+                del self._gates[event.stream]
+            self._take(event)
+            batch.append(event)
+            event = next(self._events, None)
+        self._next = event
+        self._clock.advance(batch[-1].event_time_us)
+        return batch
+
+    def _take(self, event: Event) -> None:
+        taken = self._taken
+        taken.events += 1
+        taken.event_time_us = event.event_time_us
+        if type(event) is ObservationEvent:
+            taken.observations += 1
+        elif type(event) is SegmentClosedEvent:
+            taken.segments += 1
+            self._gates[event.stream] = event.segment + 1
+        elif type(event) is StreamEndedEvent:
+            taken.ended += (event.id,)
+
+    async def _publish(self, batch: list[Event]) -> None:
+        clock, real = self._clock, self._clock.real
+        if clock.rate == math.inf:
+            await self._log.append(self._recorder.records(batch))
+            self._tell(None)
+            return
+        # time stood still while it was held: nothing was due before that ended
+        due_s = [max(clock.due_wall(event.event_time_us), self._held_until_s) for event in batch]
+        now_us, now_s = wall_us(), real.now()
+        await self._log.append(
+            [
+                self._recorder.record(event, wall_us=now_us, due_us=now_us - round((now_s - due) * 1e6))
+                for event, due in zip(batch, due_s, strict=True)
+            ]
+        )
+        self._tell(self._lateness.add(due_s, real.now()))
+
+    async def _end(self, *, resumed: bool) -> None:
+        if resumed:
+            await self._lanes.drain()
+            if self._lanes.replay_ended:
+                return
+        ended = ReplayEndedEvent(
+            id="replay/ended",
+            run=self._recorder.run,
+            event_time_us=self._taken.event_time_us,
+            causes=self._taken.ended,
+            observations=self._taken.observations,
+        )
+        await self._log.append([self._recorder.record(ended)])
+
+    def _tell(self, lateness_us: int | None) -> None:
+        if self._progress is None:
+            return
+        now_s = self._clock.real.now()
+        if now_s - self._told_s >= _PROGRESS_S or self._next is None:
+            self._told_s = now_s
+            self._progress(
+                ReplayProgress(self._taken.observations, self._total, self._taken.event_time_us, lateness_us)
+            )
+
+
+class _Taken(msgspec.Struct):
+    """What was taken from the timeline so far."""
+
+    events: int = 0
+    observations: int = 0
+    segments: int = 0
+    event_time_us: int = 0
+    ended: tuple[str, ...] = ()
