@@ -1,0 +1,171 @@
+"""Memory systems by name: what stands after `--system`.
+
+    rag_raw                                   a built-in system
+    rag_raw:retrieval=bm25,top_k=5            with options
+    bm25=rag_raw:retrieval=bm25               under a label of its own
+    mypackage.module:MyMemory                 your own class
+    mypackage.module:MyMemory:per_segment=20  with options
+
+A class is called as `MyMemory(context, **options)` with the lane's `LaneContext`; it keeps the
+`MemorySystem` protocol. Its options are its keyword-only parameters (or, without any, all parameters after
+the first); their values are converted to the annotated types and stay text where there is no annotation. It
+may declare `capabilities: Capabilities` as a class attribute. The module is looked for where Python looks,
+and then in the current folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+import typing
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from adapters.memory import Capabilities, LaneContext, MemorySystem
+from adapters.systems.full_context import FullContextMemory
+from adapters.systems.null import NullMemory
+from adapters.systems.oracle import OracleMemory
+from adapters.systems.rag_raw import RagRawMemory
+from simulator.errors import ConfigError, InputError
+
+_BUILT_IN: Mapping[str, type[MemorySystem]] = MappingProxyType(
+    {
+        "null": NullMemory,
+        "oracle": OracleMemory,
+        "full_context": FullContextMemory,
+        "rag_raw": RagRawMemory,
+    }
+)
+_ASYNC_METHODS = ("ingest", "answer", "commit", "aclose")
+
+
+class SystemSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A memory system and its options as given. `label` names it in lanes and tables; `name` is that of a
+    built-in system or `module:Class`."""
+
+    label: str
+    name: str
+    options: dict[str, str] = {}
+
+
+def available() -> dict[str, str]:
+    """The built-in systems: name, and what each is in a line."""
+    return {name: (inspect.getdoc(cls) or "").split("\n")[0] for name, cls in _BUILT_IN.items()}
+
+
+def parse_spec(spec: str) -> SystemSpec:
+    """Read `[label=]name[:option=value,...]`, where name is a built-in system or `module:Class`. Nothing is
+    imported. Raises ConfigError."""
+    before_colon = spec.partition(":")[0]
+    label, given, rest = spec.partition("=") if "=" in before_colon else (spec, "", spec)
+    if not label or any(c in "@/" or c.isspace() for c in label):
+        hint = "" if given else f"; give it one, as in label={spec}"
+        raise ConfigError(f"{spec!r}: {label!r} can't be a label: no '@', '/' or white space{hint}")
+    name, _, options = rest.partition(":")
+    first, _, after = options.partition(":")
+    if name not in _BUILT_IN and first and "=" not in first:
+        name, options = f"{name}:{first}", after
+    elif name not in _BUILT_IN:
+        raise ConfigError(
+            f"unknown memory system {name!r}: there are {', '.join(_BUILT_IN)}, or your own as module:Class"
+        )
+    return SystemSpec(label=label, name=name, options=_parse_options(spec, options))
+
+
+def open_system(spec: str | SystemSpec, context: LaneContext) -> MemorySystem:
+    """A new memory system for one lane. Raises ConfigError."""
+    spec = parse_spec(spec) if isinstance(spec, str) else spec
+    cls = _class_of(spec)
+    options = _convert_options(spec, cls)
+    constructor: Any = cls  # the protocol says nothing about construction
+    try:
+        system = constructor(context, **options)
+    except InputError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{spec.label}: {spec.name} could not be made: {_one_line(error)}") from error
+    return typing.cast(MemorySystem, system)
+
+
+def capabilities(spec: str | SystemSpec) -> Capabilities:
+    """What a system declares. Raises ConfigError where it is unknown or can't be imported."""
+    spec = parse_spec(spec) if isinstance(spec, str) else spec
+    declared = getattr(_class_of(spec), "capabilities", Capabilities())
+    if not isinstance(declared, Capabilities):
+        raise ConfigError(f"{spec.label}: {spec.name}.capabilities must be a Capabilities object")
+    return declared
+
+
+def _parse_options(spec: str, text: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for item in text.split(",") if text else ():
+        key, equals, value = item.partition("=")
+        if not (key.isidentifier() and equals and value):
+            raise ConfigError(f"{spec!r}: {item!r} is no option; options are written key=value,key=value")
+        if key in options:
+            raise ConfigError(f"{spec!r}: option {key!r} is given twice")
+        options[key] = value
+    return options
+
+
+def _class_of(spec: SystemSpec) -> type[MemorySystem]:
+    if spec.name in _BUILT_IN:
+        return _BUILT_IN[spec.name]
+    module_name, _, class_name = spec.name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # a console script's path lacks it; last, so that it hides nothing
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # whatever the module's own code raises
+        there_are = f"built in are {', '.join(_BUILT_IN)}"
+        raise ConfigError(
+            f"{spec.label}: can't import {module_name!r}: {_one_line(error)}; {there_are}"
+        ) from error
+    cls = getattr(module, class_name, None)
+    if not isinstance(cls, type):
+        classes = [
+            n for n, c in vars(module).items() if isinstance(c, type) and c.__module__ == module.__name__
+        ]
+        raise ConfigError(
+            f"{spec.label}: no class {class_name!r} in {module_name!r}; it has {', '.join(classes) or 'none'}"
+        )
+    wrong = [f"async {m}" for m in _ASYNC_METHODS if not inspect.iscoroutinefunction(getattr(cls, m, None))]
+    fork = getattr(cls, "fork", None)
+    if not callable(fork) or inspect.iscoroutinefunction(fork):
+        wrong.append("fork (not async)")
+    if wrong:
+        raise ConfigError(f"{spec.label}: {spec.name} is no memory system: it lacks {', '.join(wrong)}")
+    return cls
+
+
+def _convert_options(spec: SystemSpec, cls: type[MemorySystem]) -> dict[str, Any]:
+    if not spec.options:
+        return {}
+    parameters = list(inspect.signature(cls).parameters.values())[1:]
+    named = [p for p in parameters if p.kind is p.KEYWORD_ONLY] or [
+        p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD
+    ]
+    known = {p.name for p in named}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    types = typing.get_type_hints(cls.__init__)
+    converted: dict[str, Any] = {}
+    for key, value in spec.options.items():
+        if key not in known and not takes_any:
+            there_are = f"there are {', '.join(sorted(known))}" if known else "it has none"
+            raise ConfigError(f"{spec.label}: {spec.name} has no option {key!r}: {there_are}")
+        try:
+            converted[key] = msgspec.convert(value, types[key], strict=False) if key in types else value
+        except msgspec.ValidationError as error:
+            wanted = typing.get_args(types[key]) if typing.get_origin(types[key]) is typing.Literal else ()
+            one_of = f"; one of {', '.join(map(str, wanted))}" if wanted else ""
+            raise ConfigError(f"{spec.label}: option {key}={value}: {_one_line(error)}{one_of}") from error
+    return converted
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,0 +1,1 @@
+"""The built-in memory systems. Each forks in O(1)."""
