@@ -1,0 +1,251 @@
+"""A consumer of an SQLite log: its partitions, its positions, and its membership in a group."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+import anyio.lowlevel
+
+from simulator.errors import LogError
+from simulator.log import sqlite_groups as groups
+from simulator.log import sqlite_store as store
+from simulator.log.protocol import Record, StoredRecord, Subscription, TopicPartition
+from simulator.log.wakeup import Listener
+
+if TYPE_CHECKING:
+    from simulator.log.sqlite import SqliteLog
+
+Start = Literal["earliest", "latest"] | Mapping[TopicPartition, int]
+
+_FETCH_RECORDS = 4096  # a hop to a worker thread costs as much as reading hundreds of records
+_CHECK_DEAD_S = 1.0
+
+
+class SqliteSubscription:
+    """A `Subscription`. One task at a time may poll it."""
+
+    def __init__(self, log: SqliteLog, topics: tuple[str, ...], group: str | None, start: Start) -> None:
+        self._log = log
+        self._topics = topics
+        self._group = group
+        self._start = start
+        self._member: groups.Member | None = None
+        self._ids: dict[TopicPartition, int] = {}
+        self._positions: dict[TopicPartition, int] = {}
+        self._order: deque[TopicPartition] = deque()
+        self._fetched: deque[store.Run] = deque()
+        self._taken = 0  # of the first fetched run
+        self._listener = Listener(log.wakeup_folder, topics)
+        self._polling = anyio.ResourceGuard("polling this subscription")
+        self._heartbeat_at = self._check_dead_at = 0.0
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, log: SqliteLog, topics: tuple[str, ...], group: str | None, start: Start
+    ) -> AsyncIterator[Subscription]:
+        """Subscribe, and leave again at the end."""
+        subscription = cls(log, topics, group, start)
+        try:
+            await subscription._begin()
+            yield subscription
+        finally:
+            subscription._listener.close()
+            if subscription._member is not None:
+                with anyio.CancelScope(shield=True):
+                    await log.leave(subscription._member.group, subscription._member.id)
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """See `Subscription`."""
+        return frozenset(self._positions)
+
+    async def poll(self, *, max_records: int = 1000, timeout_s: float = 1.0) -> Sequence[StoredRecord]:
+        """See `Subscription`. Ready partitions share `max_records` fairly."""
+        deadline = time.monotonic() + timeout_s
+        with self._polling:
+            while True:
+                if self._member is not None:
+                    await self._keep_membership(self._member)
+                if self._fetched:
+                    await anyio.lowlevel.checkpoint()
+                    return self._take(max_records)
+                self._listener.drain()
+                await self._fetch(max_records)
+                if self._fetched:
+                    return self._take(max_records)
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return []
+                await self._listener.wait(left_s)
+
+    async def position(self, tp: TopicPartition) -> int:
+        """See `Subscription`. Raises LogError outside the assignment."""
+        self._check_assigned(tp)
+        return self._positions[tp]
+
+    async def seek(self, tp: TopicPartition, offset: int) -> None:
+        """See `Subscription`. Beyond the end, `poll` waits for that offset. Raises LogError outside the
+        assignment or for a negative offset."""
+        self._check_assigned(tp)
+        if offset < 0:
+            raise LogError(f"can't seek {tp.topic!r} partition {tp.partition} to offset {offset}")
+        self._forget_fetched()
+        self._positions[tp] = offset
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """See `Subscription`. Raises LogError without a group."""
+        await self.transact((), dict(self._positions) if offsets is None else offsets)
+
+    async def transact(self, records: Sequence[Record], offsets: Mapping[TopicPartition, int]) -> None:
+        """See `Subscription`. Raises LogError for offsets without a group."""
+        member = self._member
+        if offsets and member is None:
+            raise LogError("a subscription without a group has nowhere to commit to")
+        for tp, offset in offsets.items():
+            if tp.topic not in self._topics or offset < 0:
+                raise LogError(f"can't commit offset {offset} of {tp.topic!r} partition {tp.partition}")
+
+        def run(conn: sqlite3.Connection, catalogue: store.Catalogue) -> tuple[None, Iterable[str]]:
+            if member is not None:
+                groups.commit(conn, catalogue, member, offsets)
+            return None, store.append(conn, catalogue, records)
+
+        if records or offsets:
+            await self._log.write(run)
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    async def _fetch(self, max_records: int) -> None:
+        """Fill `_fetched` with what is ready, after taking over a changed assignment. A member of a group
+        fetches no more than it hands out, so that each poll sees whether its partitions are still its own."""
+        member = self._member
+        count = max_records if member is not None else max(max_records, _FETCH_RECORDS)
+        positions = [store.Position(tp, self._ids[tp], self._positions[tp]) for tp in self._order]
+        if len(self._order) > 1:
+            self._order.rotate(-1)
+
+        def run(conn: sqlite3.Connection, _: store.Catalogue) -> list[store.Run] | None:
+            if member is not None and groups.generation_of(conn, member.group) != member.generation:
+                return None
+            return store.fetch(conn, positions, count)
+
+        runs = await self._log.read(run)
+        if runs is None:
+            await self._follow_group()
+            await self._fetch(max_records)
+        else:
+            self._fetched.extend(runs)
+
+    def _take(self, max_records: int) -> list[StoredRecord]:
+        """Hand out fetched records and move the positions past them."""
+        taken: list[StoredRecord] = []
+        while self._fetched and len(taken) < max_records:
+            tp, records = self._fetched[0]
+            some = records[self._taken : self._taken + max_records - len(taken)]
+            self._taken += len(some)
+            if self._taken == len(records):
+                self._fetched.popleft()
+                self._taken = 0
+            self._positions[tp] = some[-1].offset + 1
+            taken += some
+        return taken
+
+    def _forget_fetched(self) -> None:
+        self._fetched.clear()
+        self._taken = 0
+
+    def _check_assigned(self, tp: TopicPartition) -> None:
+        if tp not in self._positions:
+            raise LogError(f"this subscription does not read {tp.topic!r} partition {tp.partition} now")
+
+    # --- places -------------------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        def places(conn: sqlite3.Connection, catalogue: store.Catalogue) -> dict[TopicPartition, int]:
+            return {
+                TopicPartition(t, p): i for t in self._topics for p, i in enumerate(catalogue.ids(conn, t))
+            }
+
+        self._ids = await self._log.read(places)
+        if self._group is not None:
+            await self._join(self._group)
+            await self._follow_group()
+        else:
+            ends = await self._log.end_offsets(self._topics)
+            self._positions = {tp: self._first_offset(tp, ends) for tp in self._ids}
+            self._order.extend(self._ids)
+
+    async def _join(self, group: str) -> None:
+        with anyio.CancelScope(shield=True):  # a member that nobody knows of would keep its partitions
+            member = await self._log.join(group, self._topics)
+        self._member = groups.Member(group, member, 0)
+        now = time.monotonic()
+        self._heartbeat_at = now + self._log.max_poll_interval_s / groups.HEARTBEATS
+        self._check_dead_at = now + _CHECK_DEAD_S
+
+    async def _follow_group(self) -> None:
+        """Take over what the group assigns to this member now; join again if it was expelled. Partitions
+        owned without a break keep their positions, others start from what is committed."""
+        member = self._member
+        assert member is not None
+
+        def run(
+            conn: sqlite3.Connection, catalogue: store.Catalogue
+        ) -> tuple[groups.Share, dict[TopicPartition, int], dict[int, int]] | None:
+            share = groups.share_of(conn, member.group, member.id)
+            if share is None:
+                return None
+            committed = groups.committed(conn, catalogue, member.group, self._topics)
+            return share, committed, store.end_offsets(conn, self._ids.values())
+
+        found = await self._log.read(run)
+        if found is None:
+            self._positions = {}
+            await self._join(member.group)
+            await self._follow_group()
+            return
+        share, committed, ends_by_id = found
+        ends = {tp: ends_by_id[partition_id] for tp, partition_id in self._ids.items()}
+        positions = {}
+        for tp in self._ids:
+            if tp.partition not in share.since:
+                continue
+            if tp in self._positions and share.since[tp.partition] <= member.generation:
+                positions[tp] = self._positions[tp]
+            else:
+                positions[tp] = committed[tp] if tp in committed else self._first_offset(tp, ends)
+        self._forget_fetched()
+        self._positions = positions
+        self._order = deque(positions)
+        self._member = member._replace(generation=share.generation)
+
+    def _first_offset(self, tp: TopicPartition, ends: Mapping[TopicPartition, int]) -> int:
+        if self._start == "earliest":
+            return 0
+        if self._start == "latest":
+            return ends[tp]
+        return self._start.get(tp, 0)
+
+    async def _keep_membership(self, member: groups.Member) -> None:
+        """Say now and then that this member polls, and look for members that died."""
+        now = time.monotonic()
+        if now >= self._heartbeat_at:
+            self._heartbeat_at = now + self._log.max_poll_interval_s / groups.HEARTBEATS
+
+            def beat(conn: sqlite3.Connection, _: store.Catalogue) -> tuple[None, Iterable[str]]:
+                groups.heartbeat(conn, member.id)
+                return None, ()
+
+            await self._log.write(beat)
+        if now >= self._check_dead_at:
+            self._check_dead_at = now + _CHECK_DEAD_S
+            dead = await self._log.read(lambda conn, _: groups.dead_members(conn, member.group))
+            if dead:
+                await self._log.expel(member.group, dead)
