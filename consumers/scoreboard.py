@@ -1,0 +1,318 @@
+"""The scoreboard: a pure fold over a run's events that gives its scores.
+
+Feed it the records of every topic in `SCOREBOARD_TOPICS`, in any order between topics; duplicates of an event
+change nothing. Nothing is counted while feeding: `scores()` works out everything from what was kept, so that
+it can be asked at any moment, and two logs with the same events give the same scores.
+
+- A trajectory is expected for every anchor and every system of the run. A metric without a verdict is
+unjudged. - `rate` is passed / judged; unjudged ones stand beside it and never count as failed. FI counts
+  only where R1 failed.
+- A trajectory's third is its segment's index x 3 // the number of segments of its stream: 0 early, 1 middle,
+  2 late. That number is one more than the highest index that a delta or an anchor of the stream has.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from consumers.scores import (
+    THIRDS,
+    Cost,
+    Mark,
+    Row,
+    Scores,
+    amount,
+    by_count,
+    commit_ablation,
+    failure_label,
+    group_rates,
+    label_counts,
+    metric_rates,
+    unjudged_trajectories,
+)
+from simulator.errors import InvariantError
+from simulator.events import (
+    AnchorEvent,
+    CommitEvent,
+    CommittedEvent,
+    DeadLetterEvent,
+    DeltaEvent,
+    Event,
+    FeedbackEvent,
+    Metric,
+    ResponseEvent,
+    RunEndedEvent,
+    RunStartedEvent,
+    TaskEvent,
+    TrajectoryClosedEvent,
+    Usage,
+    VerdictEvent,
+)
+from simulator.log.protocol import Headers
+from simulator.protocols.streammembench import expected_metrics, trajectory_id
+
+SCOREBOARD_TOPICS: Final = (
+    "control",
+    "anchors",
+    "deltas",
+    "tasks",
+    "responses",
+    "feedback",
+    "commits",
+    "verdicts",
+    "dead",
+)
+"""The fields of `Topics` that the scoreboard reads: all but the observations."""
+
+NO_VERDICT: Final = "no verdict in the log"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Part(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of one event of a trajectory. `took_us` comes from its headers."""
+
+    id: str
+    text: str | None = None
+    retrieved: int | None = None
+    tokens: int = 0
+    took_us: int | None = None
+    error: str | None = None
+
+
+class _Kept(msgspec.Struct):
+    """What is kept of one trajectory: its parts by name (`T1`, `R1`, ..., `R2-uncommitted`) and its
+    verdicts."""
+
+    parts: dict[str, _Part] = msgspec.field(default_factory=dict)
+    verdicts: dict[Metric, VerdictEvent] = msgspec.field(default_factory=dict)
+    closed: TrajectoryClosedEvent | None = None
+
+
+_NOTHING: Final = _Kept()
+
+
+class _Ingest(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of one delta."""
+
+    stored_bytes: int
+    tokens: int
+    took_us: int | None
+    error: str | None
+
+
+class Scoreboard:
+    """A fold over a run's events. `texts=False` keeps no texts: enough for live numbers."""
+
+    def __init__(self, *, texts: bool = True) -> None:
+        self._texts = texts
+        self._started: RunStartedEvent | None = None
+        self._ended = False
+        self._anchors: dict[str, AnchorEvent] = {}
+        self._trajectories: dict[str, _Kept] = defaultdict(_Kept)
+        self._ingests: dict[str, dict[int, _Ingest]] = defaultdict(dict)
+        self._dead: dict[str, str] = {}
+
+    def feed(self, event: Event, headers: Headers = ()) -> None:
+        """Take one event with its record's headers (`began_us` and `ended_us` say how long it took). Raises
+        InvariantError for two verdicts on one metric of a trajectory."""
+        match event:
+            case VerdictEvent():
+                first = self._trajectories[event.trajectory].verdicts.setdefault(event.metric, event)
+                if first != event:
+                    raise InvariantError(
+                        f"{event.trajectory} has two verdicts on {event.metric}", (first.id, event.id)
+                    )
+            case TaskEvent():
+                self._keep(event.trajectory, _with_arm(event.phase, event.arm), _Part(event.id, event.text))
+            case ResponseEvent():
+                part = _Part(
+                    event.id,
+                    event.text,
+                    len(event.retrieved),
+                    _tokens(event.usage),
+                    _took_us(headers),
+                    event.error,
+                )
+                self._keep(event.trajectory, _with_arm(event.phase, event.arm), part)
+            case FeedbackEvent():
+                self._keep(event.trajectory, "F", _Part(event.id, event.text))
+            case CommitEvent():
+                self._keep(event.trajectory, "commit", _Part(event.id))
+            case CommittedEvent():
+                part = _Part(event.id, tokens=_tokens(event.usage), error=event.error)
+                self._keep(event.trajectory, "committed", part)
+            case DeltaEvent():
+                ingest = _Ingest(event.stored_bytes, _tokens(event.usage), _took_us(headers), event.error)
+                self._ingests[event.lane].setdefault(event.segment, ingest)
+            case TrajectoryClosedEvent():
+                self._trajectories[event.trajectory].closed = event
+            case AnchorEvent():
+                self._anchors.setdefault(event.anchor, event)
+            case DeadLetterEvent():
+                self._dead[event.id] = event.reason
+            case RunStartedEvent():
+                self._started = event
+            case RunEndedEvent():
+                self._ended = True
+            case _:
+                pass
+
+    def scores(self) -> Scores | None:
+        """The scores of all that was fed; None before the run's first event."""
+        started = self._started
+        if started is None:
+            return None
+        rows = self._rows(started)
+        by_system: dict[str, list[Row]] = {system: [] for system in started.systems}
+        for row in rows:
+            by_system[row.system].append(row)
+        failed_ingests = {
+            system: by_count(ingest.error for ingest in self._lane_ingests(started, system) if ingest.error)
+            for system in started.systems
+        }
+        return Scores(
+            run=started.run,
+            ended=self._ended,
+            systems=started.systems,
+            privileged=started.privileged,
+            isolation=started.isolation,
+            announced_anchors=started.anchors,
+            anchors=sum(anchor.stream in started.streams for anchor in self._anchors.values()),
+            trajectories=len(rows),
+            unjudged=unjudged_trajectories(rows),
+            failed_ingests={system: reasons for system, reasons in failed_ingests.items() if reasons},
+            dead_letters=by_count(self._dead.values()),
+            strays=tuple(sorted(self._trajectories.keys() - {row.trajectory for row in rows})),
+            scores=tuple(
+                rate
+                for system, kept in by_system.items()
+                for rate in metric_rates(system, system in started.privileged, kept)
+            ),
+            ablation=tuple(commit_ablation(system, kept) for system, kept in by_system.items())
+            if started.ablate_commit
+            else (),
+            labels=tuple(label_counts(system, kept) for system, kept in by_system.items()),
+            thirds=group_rates(by_system, THIRDS, lambda row: row.third),
+            by_evidence_type=group_rates(
+                by_system, sorted({row.evidence_type for row in rows}), lambda row: row.evidence_type
+            ),
+            by_subject=group_rates(by_system, sorted({row.subject for row in rows}), lambda row: row.subject),
+            costs=tuple(self._cost(started, system, by_system[system]) for system in started.systems),
+            rows=rows,
+        )
+
+    def _keep(self, trajectory: str, name: str, part: _Part) -> None:
+        if not self._texts and part.text is not None:
+            part = msgspec.structs.replace(part, text=None)
+        self._trajectories[trajectory].parts.setdefault(name, part)
+
+    def _lane_ingests(self, started: RunStartedEvent, system: str) -> list[_Ingest]:
+        lanes = (f"{system}@{stream}" for stream in started.streams)
+        return [ingest for lane in lanes for ingest in self._ingests.get(lane, {}).values()]
+
+    def _rows(self, started: RunStartedEvent) -> tuple[Row, ...]:
+        segments = dict.fromkeys(started.streams, 0)
+        anchors: dict[str, list[AnchorEvent]] = {stream: [] for stream in started.streams}
+        for anchor in self._anchors.values():
+            if anchor.stream in anchors:
+                anchors[anchor.stream].append(anchor)
+                segments[anchor.stream] = max(segments[anchor.stream], anchor.segment + 1)
+        for stream in started.streams:
+            for system in started.systems:
+                ingested = self._ingests.get(f"{system}@{stream}", {})
+                segments[stream] = max(segments[stream], 1 + max(ingested, default=-1))
+            # By length first, so that e10 comes after e9.
+            anchors[stream].sort(key=lambda anchor: (anchor.segment, len(anchor.anchor), anchor.anchor))
+        return tuple(
+            self._row(started, system, anchor, segments[stream])
+            for system in started.systems
+            for stream in started.streams
+            for anchor in anchors[stream]
+        )
+
+    def _row(self, started: RunStartedEvent, system: str, anchor: AnchorEvent, segments: int) -> Row:
+        lane = f"{system}@{anchor.stream}"
+        trajectory = trajectory_id(lane, anchor)
+        kept = self._trajectories.get(trajectory, _NOTHING)
+        ieu = kept.verdicts.get("ieu")
+        marks = {
+            metric: _mark(kept.verdicts.get(metric))
+            for metric in expected_metrics(ieu.outcome if ieu else None, ablate_commit=started.ablate_commit)
+        }
+        label, unlabelled = failure_label(marks)
+        end = _EPOCH + timedelta(microseconds=anchor.event_time_us)
+        return Row(
+            system=system,
+            lane=lane,
+            stream=anchor.stream,
+            segment=anchor.segment,
+            third=THIRDS[anchor.segment * 3 // segments],
+            day=(end - timedelta(microseconds=1)).date().isoformat(),  # 24:00 is still that day
+            time=end.time().isoformat(timespec="seconds"),
+            anchor=anchor.anchor,
+            trajectory=trajectory,
+            evidence_id=anchor.evidence_id,
+            evidence_type=anchor.evidence_type,
+            subject=anchor.subject,
+            evidence=anchor.evidence_statement,
+            marks=marks,
+            label=label,
+            unlabelled=unlabelled,
+            events={name: part.id for name, part in sorted(kept.parts.items())},
+            texts={name: part.text for name, part in sorted(kept.parts.items()) if part.text is not None},
+            retrieved={
+                name: part.retrieved
+                for name, part in sorted(kept.parts.items())
+                if part.retrieved is not None
+            },
+            errors={name: part.error for name, part in sorted(kept.parts.items()) if part.error is not None},
+            closed=kept.closed is not None,
+            closed_reason=kept.closed.reason if kept.closed else "",
+        )
+
+    def _cost(self, started: RunStartedEvent, system: str, rows: list[Row]) -> Cost:
+        ingests = self._lane_ingests(started, system)
+        taken = [ingest for ingest in ingests if ingest.error is None]
+        begun = [parts for row in rows if (parts := self._trajectories.get(row.trajectory, _NOTHING).parts)]
+        first_answers = [parts["R1"] for parts in begun if "R1" in parts and parts["R1"].error is None]
+        return Cost(
+            system=system,
+            stored_bytes=amount(ingest.stored_bytes for ingest in taken),
+            ingest_seconds=amount((i.took_us for i in taken if i.took_us is not None), 1_000_000),
+            answer_seconds=amount((a.took_us for a in first_answers if a.took_us is not None), 1_000_000),
+            ingest_tokens=amount(ingest.tokens for ingest in ingests),
+            trajectory_tokens=amount(sum(part.tokens for part in parts.values()) for parts in begun),
+        )
+
+
+def _with_arm(phase: str, arm: str) -> str:
+    return phase if arm == "committed" else f"{phase}-{arm}"
+
+
+def _mark(verdict: VerdictEvent | None) -> Mark:
+    if verdict is None:
+        return Mark(outcome="unjudged", reason=NO_VERDICT)
+    return Mark(
+        outcome=verdict.outcome,
+        reason=verdict.reason,
+        scores=verdict.scores,
+        judge=verdict.judge,
+        verdict=verdict.id,
+    )
+
+
+def _tokens(usage: Usage) -> int:
+    return usage.prompt_tokens + usage.completion_tokens
+
+
+def _took_us(headers: Headers) -> int | None:
+    """From `began_us` to `ended_us`; None where a header is missing or no number (somebody else's agent)."""
+    times = {name: value for name, value in headers if name in ("began_us", "ended_us")}
+    try:
+        return max(0, int(times["ended_us"]) - int(times["began_us"]))
+    except (KeyError, ValueError):
+        return None
