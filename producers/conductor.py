@@ -229,7 +229,7 @@ async def conduct(log: Log, started: RunStartedEvent) -> RunEndedEvent:
             if records or out:
                 offsets = {TopicPartition(r.topic, r.partition): r.offset + 1 for r in records}
                 await subscription.transact([recorder.record(event) for event in out], offsets)
-            for event in out:
-                if isinstance(event, RunEndedEvent):
-                    return event
+            for written in out:
+                if isinstance(written, RunEndedEvent):
+                    return written
 

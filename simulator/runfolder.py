@@ -49,11 +49,8 @@ async def open_run(folder: Path) -> AsyncIterator[tuple[Log, RunStartedEvent]]:
             f"no run at {folder}: there is no {path.name}. `egostream run --data PATH --system NAME --out {folder}` "
             "makes one"
         )
-    log = await open_log(str(path))
-    try:
+    async with open_log(str(path)) as log:
         yield log, await _first_event(log, folder)
-    finally:
-        await log.aclose()
 
 
 async def _first_event(log: Log, folder: Path) -> RunStartedEvent:

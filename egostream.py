@@ -1,0 +1,94 @@
+"""egostream's public API: what your own memory system, judge or reader imports.
+
+    from egostream import Delta, MemoryRecord, Segment      # see examples/own_memory.py
+
+Everything else is internal and may change between versions.
+"""
+
+from __future__ import annotations
+
+from adapters.memory import (
+    Answer,
+    Capabilities,
+    Delta,
+    Interaction,
+    LaneContext,
+    MemorySystem,
+    Request,
+    Segment,
+)
+from consumers.scores import Scores
+from judges.judge import Case, Judge, Judgment
+from producers.datasets import read_dataset
+from producers.lifelog import Dataset, Lifelog, RawObservation, Report, SegmentSpan
+from simulator.errors import ConfigError, DatasetError, EgostreamError, InputError, InvariantError, LogError
+from simulator.events import (
+    AnchorEvent,
+    AnchorTask,
+    FeedbackDraft,
+    MemoryRecord,
+    ObservationEvent,
+    RetrievedRecord,
+    Turn,
+    Usage,
+    Vote,
+    decode,
+    encode,
+)
+from simulator.log import open_log
+from simulator.log.protocol import Log, Record, StoredRecord, Subscription, TopicPartition
+from simulator.run import RunOptions, execute, plan_run
+from simulator.runfolder import open_run
+
+__all__ = [
+    "AnchorEvent",
+    "AnchorTask",
+    "Answer",
+    "Capabilities",
+    "Case",
+    "ConfigError",
+    "Dataset",
+    "DatasetError",
+    "Delta",
+    "EgostreamError",
+    "FeedbackDraft",
+    "InputError",
+    "Interaction",
+    "InvariantError",
+    "Judge",
+    "Judgment",
+    "LaneContext",
+    "Lifelog",
+    "Log",
+    "LogError",
+    "MemoryRecord",
+    "MemorySystem",
+    "ObservationEvent",
+    "RawObservation",
+    "Record",
+    "Report",
+    "Request",
+    "RetrievedRecord",
+    "RunOptions",
+    "Scores",
+    "Segment",
+    "SegmentSpan",
+    "StoredRecord",
+    "Subscription",
+    "TopicPartition",
+    "Turn",
+    "Usage",
+    "Vote",
+    "decode",
+    "encode",
+    "execute",
+    "open_log",
+    "open_run",
+    "plan_run",
+    "read_dataset",
+]
+
+if __name__ == "__main__":
+    from simulator.cli import main
+
+    main()
