@@ -17,6 +17,11 @@ SEGMENT_US = 300_000_000
 """A segment is five minutes (StreamMemBench, section 3)."""
 
 
+def spread_us(start_us: int, end_us: int, index: int, count: int) -> int:
+    """Event time of observation `index` of `count` in a segment whose observations carry no clock time."""
+    return start_us + index * (end_us - start_us) // count
+
+
 class RawObservation(msgspec.Struct, frozen=True, gc=False):
     """One caption or utterance as read. Its `seq` is its place in `Lifelog.observations`."""
 
@@ -51,9 +56,9 @@ class Lifelog(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct):
-    """What a reader counted: `counts` (files, cues, observations ...) and `oddities` (what was not as the format
-    says, and what was done about it). Nothing is dropped without a count here. `examples` has the first few
-    places of each oddity, as `file:line: text`."""
+    """What a reader counted: `counts` (files, cues, observations ...) and `oddities` (what was not as the
+    format says, and what was done about it). Nothing is dropped without a count here. `examples` has the
+    first few places of each oddity, as `file:line: text`."""
 
     counts: Counter[str] = msgspec.field(default_factory=Counter)
     oddities: Counter[str] = msgspec.field(default_factory=Counter)
@@ -69,7 +74,8 @@ class Report(msgspec.Struct):
 
 class Dataset(msgspec.Struct, frozen=True):
     """All that was read from one path. `anchors` come with an empty `run`: whoever starts a run fills it in.
-    `digest` is the SHA-256 over the files' names and bytes, in name order (over the options for synthetic)."""
+    `digest` is the SHA-256 over the files' names and bytes, in name order (over the options for
+    synthetic)."""
 
     layout: Literal["streammembench", "egolife-sync", "egolife-srt", "synthetic"]
     path: str
