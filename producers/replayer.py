@@ -23,7 +23,7 @@ from producers.lifelog import Lifelog
 from producers.pacing import LaneProgress, Lateness, LatenessMeter
 from producers.timeline import Part, timeline
 from simulator.clock import Clock, Wake
-from simulator.errors import ConfigError, DecodeError, InvariantError, StallError
+from simulator.errors import ConfigError, InvariantError, StallError
 from simulator.events import (
     Event,
     Isolation,
@@ -32,8 +32,8 @@ from simulator.events import (
     ReplayEndedEvent,
     SegmentClosedEvent,
     StreamEndedEvent,
-    decode,
 )
+from simulator.intake import decode_records, read_to_end
 from simulator.log.protocol import Log, Subscription
 from simulator.topics import Recorder, wall_us
 
@@ -41,7 +41,6 @@ _log = structlog.get_logger(__name__)
 
 _PROGRESS_S = 0.1
 _POLL_S = 1.0
-_READ_BACK_S = 30.0
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,36 +128,30 @@ async def replay(
         lifelogs, recorder.run, start_us=options.start_us, end_us=options.end_us, loop=options.loop
     )
     async with log.subscribe((recorder.topics.control, recorder.topics.deltas)) as feed:
-        lanes = _Lanes(feed, parts, options)
+        lanes = _Lanes(recorder.run, feed, parts, options)
         await lanes.wait_ready()
-        published = await _published(log, recorder.topics.observations)
+        published = await _published(log, recorder)
         return await _Replay(log, recorder, clock, options, lanes, events, total, progress).run(
             parts, published
         )
 
 
-async def _published(log: Log, topic: str) -> Counter[str]:
-    """How many events of each stream are in the log already: a replay that was cut short goes on after
-    them."""
+async def _published(log: Log, recorder: Recorder) -> Counter[str]:
+    """How many events of each stream are in the log: a replay that was cut short goes on after them."""
     counts: Counter[str] = Counter()
-    ends = {tp: end for tp, end in (await log.end_offsets((topic,))).items() if end}
-    if not ends:
-        return counts
-    async with log.subscribe((topic,)) as reader:
-        while any([await reader.position(tp) < end for tp, end in ends.items()]):
-            records = await reader.poll(timeout_s=_READ_BACK_S)
-            if not records:
-                raise StallError(
-                    f"replayer: {topic} has records that can't be read within {_READ_BACK_S:g} s"
-                )
-            counts.update(record.key.decode() for record in records)
+    async for record in read_to_end(log, (recorder.topics.observations,)):
+        events, _ = decode_records(recorder.run, (record,))
+        counts.update(event.stream for event, _ in events)
     return counts
 
 
 class _Lanes:
     """Roles and lanes as the log shows them; read only when somebody has to know."""
 
-    def __init__(self, feed: Subscription, parts: Mapping[str, Part], options: ReplayOptions) -> None:
+    def __init__(
+        self, run: str, feed: Subscription, parts: Mapping[str, Part], options: ReplayOptions
+    ) -> None:
+        self._run = run
         self._feed = feed
         self._options = options
         self._ready: set[str] = set()
@@ -227,14 +220,11 @@ class _Lanes:
     async def _read(self, timeout_s: float) -> int:
         """Take in what the feed has, waiting up to `timeout_s` for it; gives the number of records."""
         records = await self._feed.poll(timeout_s=timeout_s)
-        for record in records:
-            try:
-                event = decode(record.value)
-            except DecodeError as error:
-                # whoever has to act on this topic puts it on the dead-letter topic; here it only moves no
-                # lane
-                _log.warning("undecodable", topic=record.topic, offset=record.offset, reason=str(error))
-                continue
+        events, unusable = decode_records(self._run, records)
+        for letter in unusable:
+            # the roles that act on these topics bury it; here it only moves no lane
+            _log.warning("unusable_record", record=letter.id, reason=letter.reason)
+        for event, _ in events:
             match event:
                 case ReadyEvent():
                     self._ready.add(event.role)
