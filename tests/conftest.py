@@ -1,19 +1,31 @@
-"""What the tests share: where the real lifelogs are."""
+"""What the tests share: where the real lifelogs are.
+
+`EGOSTREAM_REQUIRE` names, separated by commas, what must not be skipped on this machine (`data`): a test that
+lacks it fails there instead.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-_ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def skip_without(need: str, reason: str) -> NoReturn:
+    """Skip, or fail where this machine is required to have it."""
+    if need in os.environ.get("EGOSTREAM_REQUIRE", "").split(","):
+        pytest.fail(f"required here, but {reason}")
+    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder with the real lifelogs (`$EGOSTREAM_DATA`, or `../shared/data` beside the project)."""
-    path = Path(os.environ.get("EGOSTREAM_DATA") or _ROOT.parent / "shared" / "data")
+    path = Path(os.environ.get("EGOSTREAM_DATA") or ROOT.parent / "shared" / "data")
     if not (path / "egolife").is_dir():
-        pytest.skip(f"the real lifelogs are not at {path}; set EGOSTREAM_DATA to try them")
+        skip_without("data", f"the real lifelogs are not at {path}; set EGOSTREAM_DATA to try them")
     return path
