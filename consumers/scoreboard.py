@@ -7,8 +7,8 @@ it can be asked at any moment, and two logs with the same events give the same s
 - A trajectory is expected for every anchor and every system of the run. A metric without a verdict is
 unjudged. - `rate` is passed / judged; unjudged ones stand beside it and never count as failed. FI counts
   only where R1 failed.
-- A trajectory's third is its segment's index x 3 // the number of segments of its stream: 0 early, 1 middle,
-  2 late. That number is one more than the highest index that a delta or an anchor of the stream has.
+- A trajectory's third is its segment's index x 3 // the number of segments that the run replays of its
+  stream: 0 early, 1 middle, 2 late.
 """
 
 from __future__ import annotations
@@ -215,26 +215,21 @@ class Scoreboard:
         return [ingest for lane in lanes for ingest in self._ingests.get(lane, {}).values()]
 
     def _rows(self, started: RunStartedEvent) -> tuple[Row, ...]:
-        segments = dict.fromkeys(started.streams, 0)
         anchors: dict[str, list[AnchorEvent]] = {stream: [] for stream in started.streams}
         for anchor in self._anchors.values():
             if anchor.stream in anchors:
                 anchors[anchor.stream].append(anchor)
-                segments[anchor.stream] = max(segments[anchor.stream], anchor.segment + 1)
         for stream in started.streams:
-            for system in started.systems:
-                ingested = self._ingests.get(f"{system}@{stream}", {})
-                segments[stream] = max(segments[stream], 1 + max(ingested, default=-1))
             # By length first, so that e10 comes after e9.
             anchors[stream].sort(key=lambda anchor: (anchor.segment, len(anchor.anchor), anchor.anchor))
         return tuple(
-            self._row(started, system, anchor, segments[stream])
+            self._row(started, system, anchor)
             for system in started.systems
             for stream in started.streams
             for anchor in anchors[stream]
         )
 
-    def _row(self, started: RunStartedEvent, system: str, anchor: AnchorEvent, segments: int) -> Row:
+    def _row(self, started: RunStartedEvent, system: str, anchor: AnchorEvent) -> Row:
         lane = f"{system}@{anchor.stream}"
         trajectory = trajectory_id(lane, anchor)
         kept = self._trajectories.get(trajectory, _NOTHING)
@@ -244,6 +239,7 @@ class Scoreboard:
             for metric in expected_metrics(ieu.outcome if ieu else None, ablate_commit=started.ablate_commit)
         }
         label, unlabelled = failure_label(marks)
+        segments = max(started.segments.get(anchor.stream, 0), anchor.segment + 1)
         end = _EPOCH + timedelta(microseconds=anchor.event_time_us)
         return Row(
             system=system,

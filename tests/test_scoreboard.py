@@ -1,0 +1,528 @@
+"""The scoreboard: denominators, labels, costs and rows, whatever order the log's topics arrive in."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from rich.console import Console
+
+from consumers.score_tables import CSV_COLUMNS, render, summary_lines, to_csv, to_json, write_scores
+from consumers.scoreboard import NO_VERDICT, Scoreboard
+from consumers.scores import LABELS, MAIN_METRICS, Mark, Scores, failure_label
+from simulator.errors import InvariantError
+from simulator.events import (
+    AnchorEvent,
+    DeadLetterEvent,
+    DeltaEvent,
+    Event,
+    Metric,
+    Outcome,
+    ResponseEvent,
+    RunEndedEvent,
+    RunStartedEvent,
+    TrajectoryClosedEvent,
+    Usage,
+    VerdictEvent,
+)
+from simulator.log.protocol import Headers
+from simulator.protocols.streammembench import BASIS, METRICS, expected_metrics, input_of
+from tests.protocols.scripted import Fate, anchor_of, run_through
+
+Fed = tuple[Event, Headers]
+OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "unjudged")
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How one trajectory goes: its fate and the verdicts that judges would give (where they can)."""
+
+    fate: Fate
+    outcomes: dict[Metric, Outcome]
+
+
+def good(outcome: Outcome = "pass", **outcomes: Outcome) -> Plan:
+    verdicts: dict[Metric, Outcome] = {metric: outcomes.get(metric, "pass") for metric in METRICS}
+    return Plan(Fate(None, outcome), verdicts)
+
+
+def started(
+    systems: Sequence[str], anchors: Sequence[AnchorEvent], *, ablate: bool = False
+) -> RunStartedEvent:
+    return RunStartedEvent(
+        id="run_started",
+        run="run",
+        event_time_us=0,
+        identity={},
+        streams=tuple(dict.fromkeys(anchor.stream for anchor in anchors)),
+        systems=tuple(systems),
+        privileged=("oracle",),
+        anchors=len(anchors),
+        segments=dict.fromkeys((anchor.stream for anchor in anchors), 9),
+        partitions=1,
+        isolation="branch",
+        ablate_commit=ablate,
+    )
+
+
+def trajectory_events(system: str, anchor: AnchorEvent, plan: Plan, *, ablate: bool = False) -> list[Event]:
+    """All that a finished trajectory leaves in the log."""
+    lane = f"{system}@{anchor.stream}"
+    trajectory, took, gave = run_through(plan.fate, ablate=ablate, lane=lane, anchor=anchor)
+    closed = gave[-1]
+    assert isinstance(closed, TrajectoryClosedEvent)
+    events = [*took, *gave]
+    have = {event.id for event in took}
+    answered = trajectory.taken.keys() - trajectory.failures.keys()
+    for metric in expected_metrics(trajectory.ieu, ablate_commit=ablate):
+        verdict_id = f"{trajectory.id}/{metric}"
+        if verdict_id in have:
+            continue
+        outcome = plan.outcomes[metric] if BASIS[metric] in answered else "unjudged"
+        events.append(
+            VerdictEvent(
+                id=verdict_id,
+                run="run",
+                stream=anchor.stream,
+                lane=lane,
+                event_time_us=anchor.event_time_us,
+                trajectory=trajectory.id,
+                anchor=anchor.anchor,
+                metric=metric,
+                outcome=outcome,
+                reason=(closed.reason or "judge down") if outcome == "unjudged" else "",
+                judge="scripted",
+            )
+        )
+    return events
+
+
+def log_of(
+    systems: Sequence[str],
+    anchors: Sequence[AnchorEvent],
+    plans: Sequence[Plan],
+    *,
+    ablate: bool = False,
+) -> list[Event]:
+    events: dict[str, Event] = {}
+    for (system, anchor), plan in zip(product(systems, anchors), plans, strict=True):
+        for event in (anchor, *trajectory_events(system, anchor, plan, ablate=ablate)):
+            events.setdefault(event.id, event)
+    return [started(systems, anchors, ablate=ablate), *events.values(), ended()]
+
+
+def ended() -> RunEndedEvent:
+    return RunEndedEvent(id="run_ended", run="run", event_time_us=0, trajectories=0, verdicts=0, unjudged=0)
+
+
+def scores_of(events: Sequence[Event]) -> Scores:
+    board = Scoreboard()
+    for event in events:
+        board.feed(event)
+    scores = board.scores()
+    assert scores is not None
+    return scores
+
+
+def shown(scores: Scores, *, details: bool = True) -> str:
+    console = Console(file=io.StringIO(), width=200, record=True)
+    console.print(render(scores, details=details))
+    return console.export_text()
+
+
+ANCHORS = [anchor_of("A", segment, number) for segment in (0, 4, 8) for number in (0, 1)]
+
+
+def test_rates_have_the_denominators_of_the_paper() -> None:
+    plans = [
+        good(),
+        good("fail", fi="pass", fur="fail"),
+        good("fail", fi="fail"),
+        good(fidelity="fail"),
+        good("unjudged"),
+        Plan(Fate("R_F", "fail"), dict.fromkeys(METRICS, "pass")),
+    ]
+    scores = scores_of(log_of(["rag_raw"], ANCHORS, plans))
+    found = {rate.metric: (rate.passed, rate.judged, rate.unjudged, rate.rate) for rate in scores.scores}
+    assert found == {
+        "fidelity": (5, 6, 0, 5 / 6),
+        "ieu": (2, 5, 1, 2 / 5),
+        "fi": (1, 2, 1, 1 / 2),
+        "fur": (3, 4, 2, 3 / 4),
+    }
+    (labels,) = scores.labels
+    assert labels.no_failure == 2
+    assert {label: count for label, count in labels.labels.items() if count} == {
+        "correction consolidation failure": 1,
+        "feedback incorporation failure": 1,
+    }
+    assert labels.unlabelled == {
+        "fi unjudged: R_F failed: out of memory": 1,
+        "ieu unjudged: judge down": 1,
+    }
+    assert not scores.complete
+    first = summary_lines(scores)[0]
+    assert first.startswith("1 system, 6 anchors, 6 trajectories: 2 of 6 trajectories unjudged (33.3%): ")
+    assert "R_F failed: out of memory (1)" in first
+    assert "judge down (1)" in first
+
+
+def marks(fidelity: str, ieu: str, fi: str, fur: str) -> dict[Metric, Mark]:
+    short: dict[str, Outcome] = {"1": "pass", "0": "fail", "?": "unjudged"}
+    found: dict[Metric, Mark] = {
+        "fidelity": Mark(outcome=short[fidelity], reason="why"),
+        "ieu": Mark(outcome=short[ieu], reason="why"),
+        "fur": Mark(outcome=short[fur], reason="why"),
+    }
+    return found | ({"fi": Mark(outcome=short[fi], reason="why")} if ieu == "0" else {})
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "label", "hangs_on"),
+    [
+        ("11-1", None, ""),
+        ("01-1", None, ""),
+        ("00?0", "formation failure", ""),
+        ("01-0", "formation failure", ""),
+        ("001?", "formation failure", ""),
+        ("0?-0", "formation failure", ""),
+        ("1011", "initial evidence use failure", ""),
+        ("1000", "feedback incorporation failure", ""),
+        ("1001", "feedback incorporation failure", ""),
+        ("100?", "feedback incorporation failure", ""),
+        ("1010", "correction consolidation failure", ""),
+        ("11-0", "evidence-use persistence failure", ""),
+        ("?010", None, "fidelity"),
+        ("?1-0", None, "fidelity"),
+        ("10?0", None, "fi"),
+        ("101?", None, "fur"),
+        ("11-?", None, "fur"),
+        ("1?-1", None, "ieu"),
+        ("1?-0", None, "ieu"),
+        ("0?-?", None, "ieu"),
+    ],
+)
+def test_failure_labels_are_the_first_that_applies(outcomes: str, label: str | None, hangs_on: str) -> None:
+    found, unlabelled = failure_label(marks(*outcomes))
+    assert found == label
+    assert unlabelled == (f"{hangs_on} unjudged: why" if hangs_on else "")
+
+
+def test_thirds_go_by_the_segments_of_the_stream() -> None:
+    events = log_of(["rag_raw"], ANCHORS, [good()] * 6)
+    assert [row.third for row in scores_of(events).rows] == [
+        "early",
+        "early",
+        "middle",
+        "middle",
+        "late",
+        "late",
+    ]
+    events[0] = replace(started(["rag_raw"], ANCHORS), segments={"A": 27})
+    scores = scores_of(events)
+    assert [row.third for row in scores.rows] == ["early"] * 6
+    fidelity = [(rate.group, rate.judged) for rate in scores.thirds if rate.metric == "fidelity"]
+    assert fidelity == [("early", 6), ("middle", 0), ("late", 0)]
+
+
+def test_groups_split_the_same_trajectories() -> None:
+    anchors = [
+        replace(anchor, evidence_type="inferred" if i else "stated") for i, anchor in enumerate(ANCHORS)
+    ]
+    scores = scores_of(log_of(["rag_raw"], anchors, [good()] * 6))
+    found = [(r.group, r.passed, r.judged) for r in scores.by_evidence_type if r.metric == "fur"]
+    assert found == [("inferred", 5, 5), ("stated", 1, 1)]
+
+
+def test_what_has_no_verdict_yet_is_unjudged_and_never_failed() -> None:
+    events = [started(["null", "oracle"], ANCHORS), *ANCHORS]
+    scores = scores_of(events)
+    assert scores.trajectories == 12
+    assert scores.unjudged.reasons == {NO_VERDICT: 12}
+    assert {(r.metric, r.judged, r.unjudged, r.rate) for r in scores.scores} == {
+        ("fidelity", 0, 6, None),
+        ("ieu", 0, 6, None),
+        ("fi", 0, 0, None),
+        ("fur", 0, 6, None),
+    }
+    assert "The run has not ended: these are the scores so far." in summary_lines(scores)
+    assert all(cost.stored_bytes is None and cost.answer_seconds is None for cost in scores.costs)
+    assert "– (0/0), 6 unjudged" in shown(scores)
+
+
+def test_before_the_run_starts_there_are_no_scores() -> None:
+    assert Scoreboard().scores() is None
+
+
+def test_the_first_line_of_a_whole_run_says_that_all_was_judged() -> None:
+    scores = scores_of(log_of(["null", "oracle"], ANCHORS, [good()] * 12))
+    assert summary_lines(scores) == ["2 systems, 6 anchors, 12 trajectories: every metric judged."]
+    assert scores.complete
+
+
+def test_failed_ingests_dead_letters_missing_anchors_and_strays_are_named() -> None:
+    plans = [Plan(Fate("delta", "pass"), dict.fromkeys(METRICS, "pass")), *[good()] * 5]
+    events = log_of(["null"], [*ANCHORS[:1], *ANCHORS[2:], anchor_of("A", 9)], plans)
+    events[0] = replace(started(["null"], ANCHORS), anchors=7)
+    events.append(
+        DeadLetterEvent(
+            id="dead/1",
+            run="run",
+            event_time_us=0,
+            topic="t",
+            partition=0,
+            offset=1,
+            reason="no JSON",
+            value=b"{",
+        )
+    )
+    events += trajectory_events("unknown", ANCHORS[0], good())
+    scores = scores_of(events)
+    lines = summary_lines(scores)
+    assert "The run announced 7 anchors; the log has 6." in lines
+    assert "null failed to ingest 1 segment: disk full (1)." in lines
+    assert "1 dead letter: no JSON (1)." in lines
+    assert any(line.startswith("1 trajectory in the log, but of no anchor") for line in lines)
+    assert scores.strays == ("unknown@A/s0/e0",)
+    assert not scores.complete
+
+
+def test_two_verdicts_on_one_metric_break_an_invariant() -> None:
+    events = log_of(["null"], ANCHORS[:1], [good()])
+    verdict = next(event for event in events if isinstance(event, VerdictEvent))
+    board = Scoreboard()
+    board.feed(verdict)
+    board.feed(verdict)
+    with pytest.raises(InvariantError, match="two verdicts") as broken:
+        board.feed(replace(verdict, outcome="fail"))
+    assert broken.value.events == (verdict.id, verdict.id)
+
+
+def headers(began_us: int, ended_us: int) -> Headers:
+    return (("kind", b"x"), ("began_us", str(began_us).encode()), ("ended_us", str(ended_us).encode()))
+
+
+def test_costs_come_from_events_and_headers() -> None:
+    plans = [
+        good(),
+        good("fail"),
+        *[good()] * 2,
+        Plan(Fate("delta", "pass"), dict.fromkeys(METRICS, "pass")),
+        good(),
+    ]
+    anchors = [*ANCHORS[:5], anchor_of("A", 9)]
+    board = Scoreboard()
+    for event in log_of(["llm"], anchors, plans):
+        given_headers: Headers = ()
+        if isinstance(event, DeltaEvent):
+            usage = Usage(prompt_tokens=100, completion_tokens=event.segment)
+            event = replace(event, stored_bytes=1000 + event.segment, usage=usage)  # the one that is fed
+            given_headers = headers(1_000_000, 3_000_000)
+        elif isinstance(event, ResponseEvent):
+            event = replace(event, usage=Usage(prompt_tokens=7))  # likewise
+            given_headers = headers(500, 250_500) if event.phase == "R1" else headers(0, 9_000_000)
+        board.feed(event, given_headers)
+    scores = board.scores()
+    assert scores is not None
+    (cost,) = scores.costs
+    assert cost.stored_bytes is not None
+    assert cost.stored_bytes.total == 1000 + 1004 + 1009
+    assert cost.ingest_seconds is not None
+    assert (cost.ingest_seconds.n, cost.ingest_seconds.mean) == (3, 2.0)
+    assert cost.answer_seconds is not None
+    assert (cost.answer_seconds.n, cost.answer_seconds.mean) == (5, 0.25)
+    assert cost.ingest_tokens is not None
+    assert cost.ingest_tokens.total == 400 + 0 + 4 + 8 + 9  # the failed ingest was paid as well
+    assert cost.trajectory_tokens is not None
+    assert cost.trajectory_tokens.total == 7 * (2 * 5 + 1)
+
+
+@pytest.mark.parametrize("odd", [(("began_us", b"x"), ("ended_us", b"1")), (("began_us", b"1"),), ()])
+def test_times_that_an_agent_did_not_give_are_no_data(odd: Headers) -> None:
+    board = Scoreboard()
+    for event in log_of(["null"], ANCHORS[:1], [good()]):
+        board.feed(event, odd)
+    scores = board.scores()
+    assert scores is not None
+    assert scores.costs[0].ingest_seconds is None
+    assert "–" in shown(scores)
+
+
+def test_ablation_pairs_the_two_arms() -> None:
+    plans = [
+        good(),
+        good(fur_uncommitted="fail"),
+        good(fur_uncommitted="fail"),
+        good(fur="fail"),
+        good(fur="fail", fur_uncommitted="fail"),
+        Plan(Fate("R2-uncommitted", "pass"), dict.fromkeys(METRICS, "pass")),
+    ]
+    scores = scores_of(log_of(["rag_raw"], ANCHORS, plans, ablate=True))
+    (arm,) = scores.ablation
+    assert (arm.pairs, arm.unpaired) == (5, 1)
+    assert (arm.passed_committed, arm.passed_uncommitted) == (3, 2)
+    assert (arm.only_committed, arm.only_uncommitted, arm.difference) == (2, 1, 1 / 5)
+    assert "+20.0 points" in shown(scores)
+    assert scores.rows[0].marks.keys() == {"fidelity", "ieu", "fur", "fur_uncommitted"}
+
+
+def test_a_row_traces_its_trajectory() -> None:
+    row = scores_of(log_of(["oracle"], ANCHORS[:1], [good("fail")])).rows[0]
+    place = "oracle@A/s0/e0"
+    assert (row.system, row.lane, row.stream, row.segment, row.trajectory) == (
+        "oracle",
+        "oracle@A",
+        "A",
+        0,
+        place,
+    )
+    assert row.texts == {
+        "T1": "first A/s0/e0",
+        "R1": "answer R1",
+        "F": "F fail",
+        "R_F": "answer R_F",
+        "T2": "second A/s0/e0",
+        "R2": "answer R2",
+    }
+    assert row.events["R_F"] == f"{place}/R_F"
+    assert row.events["commit"] == f"{place}/commit"
+    assert {metric: mark.verdict for metric, mark in row.marks.items()} == {
+        metric: f"{place}/{metric}" for metric in MAIN_METRICS
+    }
+    assert row.retrieved == {"R1": 0, "R_F": 0, "R2": 0}
+    assert (row.day, row.time) == ("2025-08-16", "00:05:00")
+
+
+def test_rows_come_in_the_runs_order_and_e10_after_e9() -> None:
+    anchors = [anchor_of("B", 0, number) for number in (10, 9, 0)] + [anchor_of("A", 3)]
+    scores = scores_of(log_of(["null", "flat"], anchors, [good()] * 8))
+    places = [f"{row.system} {row.anchor}" for row in scores.rows]
+    order = ["B/s0/e0", "B/s0/e9", "B/s0/e10", "A/s3/e0"]
+    assert places == [f"{system} {anchor}" for system in ("null", "flat") for anchor in order]
+
+
+def test_tables_mark_privileged_systems_and_print_labels_as_they_are() -> None:
+    systems = ["rag[top_k=5]", "oracle"]
+    plans = [*[good()] * 5, good("fail", fi="unjudged"), *[good()] * 6]
+    text = shown(scores_of(log_of(systems, ANCHORS, plans)))
+    assert "rag[top_k=5]" in text
+    assert "oracle †" in text
+    assert "rag[top_k=5] †" not in text
+    assert "upper bound, not a competitor" in text
+    assert "83.3% (5/6)" in text
+    assert "– (0/0), 1 unjudged" in text
+    assert all(label in text for label in LABELS)
+
+
+def test_json_has_the_fixed_keys_and_csv_one_line_a_trajectory(tmp_path: Path) -> None:
+    scores = scores_of(log_of(["null"], ANCHORS, [good("fail", fi="fail"), *[good()] * 5]))
+    value = msgspec.json.decode(to_json(scores))
+    assert value["scores"][0].keys() == {
+        "system",
+        "metric",
+        "passed",
+        "judged",
+        "unjudged",
+        "rate",
+        "privileged",
+    }
+    assert [rate["metric"] for rate in value["scores"]] == list(MAIN_METRICS)
+    assert value["scores"][2]["rate"] == 0.0
+    assert len(value["rows"]) == 6
+    written = write_scores(tmp_path, scores)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["scores.json", "trajectories.csv"]
+    assert "rows" not in msgspec.json.decode(written[0].read_bytes())
+    lines = list(csv.DictReader(io.StringIO(written[1].read_text(encoding="utf-8"), newline="")))
+    assert [line["anchor"] for line in lines] == [row.anchor for row in scores.rows]
+    assert lines[0].keys() == set(CSV_COLUMNS)
+    assert (lines[0]["fi"], lines[1]["fi"]) == ("fail", "")
+    assert lines[0]["label"] == "feedback incorporation failure"
+    assert lines[0]["R_F_text"] == "answer R_F"
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
+    scores = scores_of(log_of(["null"], ANCHORS[:1], [good()]))
+    (tmp_path / "trajectories.csv").mkdir()
+    with pytest.raises(OSError, match=r"trajectories\.csv"):
+        write_scores(tmp_path, scores)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["scores.json", "trajectories.csv"]
+
+
+def test_texts_with_commas_quotes_and_newlines_survive_the_csv() -> None:
+    events = log_of(["null"], ANCHORS[:1], [good()])
+    said = 'a, "b"\n咖啡\r\n; c'
+    events = [replace(e, text=said) if isinstance(e, ResponseEvent) else e for e in events]
+    (line,) = csv.DictReader(io.StringIO(to_csv(scores_of(events)), newline=""))
+    assert line["R1_text"] == said
+
+
+def test_without_texts_the_numbers_are_the_same() -> None:
+    events = log_of(["null"], ANCHORS, [good("fail"), *[good()] * 5])
+    board = Scoreboard(texts=False)
+    for event in events:
+        board.feed(event)
+    slim, full = board.scores(), scores_of(events)
+    assert slim is not None
+    assert all(row.texts == {} for row in slim.rows)
+    assert msgspec.structs.replace(slim, rows=()) == msgspec.structs.replace(full, rows=())
+
+
+PLANS = st.builds(
+    Plan,
+    st.builds(Fate, st.sampled_from([None, None, *BASIS.values(), "committed"]), st.sampled_from(OUTCOMES)),
+    st.fixed_dictionaries({metric: st.sampled_from(OUTCOMES) for metric in METRICS}),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), ablate=st.booleans())
+def test_the_fold_does_not_hang_on_the_order_of_events(data: st.DataObject, ablate: bool) -> None:
+    systems = ["null", "oracle"]
+    anchors = ANCHORS[: data.draw(st.integers(0, 4))]
+    plans = data.draw(st.lists(PLANS, min_size=2 * len(anchors), max_size=2 * len(anchors)))
+    events = log_of(systems, anchors, plans, ablate=ablate)
+    if data.draw(st.booleans()):  # a run cut short
+        events = events[: data.draw(st.integers(1, len(events)))]
+    scores = scores_of(events)
+    mixed = data.draw(st.permutations(events)) + data.draw(st.lists(st.sampled_from(events), max_size=5))
+    assert scores_of(mixed) == scores
+    assert to_csv(scores_of(mixed)) == to_csv(scores)
+    check_denominators(scores)
+
+
+def check_denominators(scores: Scores) -> None:
+    for system in scores.systems:
+        rows = [row for row in scores.rows if row.system == system]
+        rates = {rate.metric: rate for rate in scores.scores if rate.system == system}
+        for metric in ("fidelity", "ieu", "fur"):
+            assert rates[metric].judged + rates[metric].unjudged == len(rows)
+        failed_r1 = rates["ieu"].judged - rates["ieu"].passed
+        assert rates["fi"].judged + rates["fi"].unjudged == failed_r1
+        for rate in rates.values():
+            failed = sum(
+                rate.metric in row.marks and row.marks[rate.metric].outcome == "fail" for row in rows
+            )
+            assert rate.passed + failed == rate.judged
+            assert rate.rate == (rate.passed / rate.judged if rate.judged else None)
+            for groups in (scores.thirds, scores.by_evidence_type, scores.by_subject):
+                parts = [g for g in groups if (g.system, g.metric) == (system, rate.metric)]
+                assert sum(part.judged for part in parts) == rate.judged
+                assert sum(part.unjudged for part in parts) == rate.unjudged
+    for labels in scores.labels:
+        counted = labels.no_failure + sum(labels.labels.values()) + sum(labels.unlabelled.values())
+        assert counted * len(scores.systems) == scores.trajectories
+    assert sum(scores.unjudged.reasons.values()) == scores.unjudged.trajectories
+    for arm in scores.ablation:
+        assert (arm.pairs + arm.unpaired) * len(scores.systems) == scores.trajectories
+
+
+def test_inputs_cover_what_metrics_are_judged_on() -> None:
+    _, took, _ = run_through(Fate(None, "fail"), ablate=True)
+    assert set(BASIS.values()) <= {input_of(event) for event in took}
