@@ -7,10 +7,10 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import anyio
-import anyio.lowlevel
 
 from simulator.errors import LogError
 from simulator.log import sqlite_groups as groups
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 
 Start = Literal["earliest", "latest"] | Mapping[TopicPartition, int]
 
-_FETCH_RECORDS = 4096  # a hop to a worker thread costs as much as reading hundreds of records
 _CHECK_DEAD_S = 1.0
 
 
 class SqliteSubscription:
-    """A `Subscription`. One task at a time may poll it."""
+    """A `Subscription`. For one task: only `commit` and `transact` may run beside a `poll`."""
 
     def __init__(self, log: SqliteLog, topics: tuple[str, ...], group: str | None, start: Start) -> None:
         self._log = log
@@ -39,8 +38,6 @@ class SqliteSubscription:
         self._ids: dict[TopicPartition, int] = {}
         self._positions: dict[TopicPartition, int] = {}
         self._order: deque[TopicPartition] = deque()
-        self._fetched: deque[store.Run] = deque()
-        self._taken = 0  # of the first fetched run
         self._listener = Listener(log.wakeup_folder, topics)
         self._polling = anyio.ResourceGuard("polling this subscription")
         self._heartbeat_at = self._check_dead_at = 0.0
@@ -73,13 +70,9 @@ class SqliteSubscription:
             while True:
                 if self._member is not None:
                     await self._keep_membership(self._member)
-                if self._fetched:
-                    await anyio.lowlevel.checkpoint()
-                    return self._take(max_records)
                 self._listener.drain()
-                await self._fetch(max_records)
-                if self._fetched:
-                    return self._take(max_records)
+                if runs := await self._fetch(max_records):
+                    return self._take(runs)
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     return []
@@ -96,7 +89,6 @@ class SqliteSubscription:
         self._check_assigned(tp)
         if offset < 0:
             raise LogError(f"can't seek {tp.topic!r} partition {tp.partition} to offset {offset}")
-        self._forget_fetched()
         self._positions[tp] = offset
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
@@ -122,44 +114,24 @@ class SqliteSubscription:
 
     # --- reading ------------------------------------------------------------------------------------------
 
-    async def _fetch(self, max_records: int) -> None:
-        """Fill `_fetched` with what is ready, after taking over a changed assignment. A member of a group
-        fetches no more than it hands out, so that each poll sees whether its partitions are still its own."""
-        member = self._member
-        count = max_records if member is not None else max(max_records, _FETCH_RECORDS)
-        positions = [store.Position(tp, self._ids[tp], self._positions[tp]) for tp in self._order]
-        if len(self._order) > 1:
+    async def _fetch(self, max_records: int) -> list[store.Run]:
+        """What is ready, after taking over a changed assignment."""
+        while True:
+            member = self._member
+            positions = [store.Position(tp, self._ids[tp], self._positions[tp]) for tp in self._order]
             self._order.rotate(-1)
-
-        def run(conn: sqlite3.Connection, _: store.Catalogue) -> list[store.Run] | None:
-            if member is not None and groups.generation_of(conn, member.group) != member.generation:
-                return None
-            return store.fetch(conn, positions, count)
-
-        runs = await self._log.read(run)
-        if runs is None:
+            runs = await self._log.read(partial(_fetch_as, member, positions, max_records))
+            if runs is not None:
+                return runs
             await self._follow_group()
-            await self._fetch(max_records)
-        else:
-            self._fetched.extend(runs)
 
-    def _take(self, max_records: int) -> list[StoredRecord]:
-        """Hand out fetched records and move the positions past them."""
+    def _take(self, runs: Iterable[store.Run]) -> list[StoredRecord]:
+        """Hand out records and move the positions past them."""
         taken: list[StoredRecord] = []
-        while self._fetched and len(taken) < max_records:
-            tp, records = self._fetched[0]
-            some = records[self._taken : self._taken + max_records - len(taken)]
-            self._taken += len(some)
-            if self._taken == len(records):
-                self._fetched.popleft()
-                self._taken = 0
-            self._positions[tp] = some[-1].offset + 1
-            taken += some
+        for tp, records in runs:
+            self._positions[tp] = records[-1].offset + 1
+            taken += records
         return taken
-
-    def _forget_fetched(self) -> None:
-        self._fetched.clear()
-        self._taken = 0
 
     def _check_assigned(self, tp: TopicPartition) -> None:
         if tp not in self._positions:
@@ -221,7 +193,6 @@ class SqliteSubscription:
                 positions[tp] = self._positions[tp]
             else:
                 positions[tp] = committed[tp] if tp in committed else self._first_offset(tp, ends)
-        self._forget_fetched()
         self._positions = positions
         self._order = deque(positions)
         self._member = member._replace(generation=share.generation)
@@ -249,3 +220,16 @@ class SqliteSubscription:
             dead = await self._log.read(lambda conn, _: groups.dead_members(conn, member.group))
             if dead:
                 await self._log.expel(member.group, dead)
+
+
+def _fetch_as(
+    member: groups.Member | None,
+    positions: Sequence[store.Position],
+    max_records: int,
+    conn: sqlite3.Connection,
+    _: store.Catalogue,
+) -> list[store.Run] | None:
+    """What is ready; None if the group's membership has changed since the member looked."""
+    if member is not None and groups.generation_of(conn, member.group) != member.generation:
+        return None
+    return store.fetch(conn, positions, max_records)
