@@ -133,8 +133,7 @@ class _Agent:
             elif isinstance(event, TaskEvent | FeedbackEvent | CommitEvent) and event.lane in self._lane_names:
                 ticket = offsets.begin(TopicPartition(record.topic, record.partition), record.offset)
                 tasks.start_soon(self._work, self.lanes[event.stream], event, ticket)
-        for record in records:
-            offsets.reached(TopicPartition(record.topic, record.partition), record.offset + 1)
+        offsets.reached_all(records)
 
     def _lane(self, stream: str, tasks: TaskGroup) -> Lane:
         lane = self.lanes.get(stream)

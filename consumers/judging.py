@@ -88,8 +88,7 @@ class _Judging:
                         assert isinstance(event, LaneEvent)
                         ticket = self.outbox.offsets.begin(tp, record.offset)
                         tasks.start_soon(self._judge, event, anchor, metric, text, ticket)
-                for record in records:
-                    self.outbox.offsets.reached(TopicPartition(record.topic, record.partition), record.offset + 1)
+                self.outbox.offsets.reached_all(records)
 
     def _cases(self, event: AnyEvent) -> list[tuple[AnchorEvent, Metric, str]]:
         """What one event lets us judge. Failed deltas and responses are not judged: the conductor closes their

@@ -26,7 +26,8 @@ from simulator.events import (
     VerdictEvent,
 )
 from simulator.intake import decode_records, read_to_end
-from simulator.log.protocol import Log, TopicPartition
+from simulator.log.protocol import Log
+from simulator.outbox import positions_after
 from simulator.protocols.streammembench import Trajectory, expected_metrics
 from simulator.topics import Recorder, Topics
 
@@ -227,7 +228,7 @@ async def conduct(log: Log, started: RunStartedEvent) -> RunEndedEvent:
                 out += conductor.feed(event)
             out += conductor.settle()
             if records or out:
-                offsets = {TopicPartition(r.topic, r.partition): r.offset + 1 for r in records}
+                offsets = positions_after(records)
                 await subscription.transact([recorder.record(event) for event in out], offsets)
             for written in out:
                 if isinstance(written, RunEndedEvent):

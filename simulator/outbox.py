@@ -7,15 +7,21 @@ in one transaction. A crash between the two therefore redelivers the input, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 
 from simulator.events import Event
-from simulator.log.protocol import Record, Subscription, TopicPartition
+from simulator.log.protocol import Record, StoredRecord, Subscription, TopicPartition
 from simulator.topics import Recorder
 
 Ticket = tuple[TopicPartition, int]
+
+
+def positions_after(records: Sequence[StoredRecord]) -> dict[TopicPartition, int]:
+    """Partition → the offset that follows the last of some records just read."""
+    last = {(record.topic, record.partition): record.offset for record in records}
+    return {TopicPartition(*place): offset + 1 for place, offset in last.items()}
 
 
 class OffsetTracker:
@@ -25,9 +31,9 @@ class OffsetTracker:
         self._position: dict[TopicPartition, int] = {}
         self._pending: dict[TopicPartition, dict[int, None]] = {}
 
-    def reached(self, tp: TopicPartition, next_offset: int) -> None:
-        """All records before `next_offset` were read."""
-        self._position[tp] = next_offset
+    def reached_all(self, records: Sequence[StoredRecord]) -> None:
+        """All records up to these were read."""
+        self._position.update(positions_after(records))
 
     def begin(self, tp: TopicPartition, offset: int) -> Ticket:
         """Work that rests on the record at `offset` (and on later ones, until it is done) begins."""
