@@ -181,9 +181,10 @@ def render(scores: Scores, *, details: bool = False) -> RenderableType:
 
 def to_json(scores: Scores, *, rows: bool = True) -> bytes:
     """The scores as indented JSON. Without `rows` (one a trajectory, texts included) it stays small."""
-    value = msgspec.to_builtins(scores)
-    if not rows:
-        del value["rows"]
+    if rows:
+        return msgspec.json.format(msgspec.json.encode(scores), indent=2) + b"\n"
+    value = msgspec.to_builtins(msgspec.structs.replace(scores, rows=()))
+    del value["rows"]
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 

@@ -5,8 +5,9 @@ change nothing. Nothing is counted while feeding: `scores()` works out everythin
 it can be asked at any moment, and two logs with the same events give the same scores.
 
 - A trajectory is expected for every anchor and every system of the run. A metric without a verdict is
-unjudged. - `rate` is passed / judged; unjudged ones stand beside it and never count as failed. FI counts
-  only where R1 failed.
+  unjudged.
+- `rate` is passed / judged; unjudged ones stand beside it and never count as failed. FI counts only where R1
+  failed.
 - A trajectory's third is its segment's index x 3 // the number of segments that the run replays of its
   stream: 0 early, 1 middle, 2 late.
 """

@@ -167,6 +167,16 @@ def test_an_unjudged_verdict_of_a_failed_ingest_may_come_on_either_side() -> Non
         assert names([out for event in events for out in trajectory.feed(event)]) == ["closed"]
 
 
+def test_an_unjudged_verdict_before_the_delta_is_kept_until_r1_is_there() -> None:
+    anchor = anchor_of()
+    trajectory = Trajectory(lane=LANE, anchor=anchor)
+    assert trajectory.feed(ieu_of(trajectory.id, LANE, anchor, "unjudged")) == []
+    (task,) = trajectory.feed(delta_of(anchor))
+    assert trajectory.waiting == ("R1",)
+    assert isinstance(task, TaskEvent)
+    assert names(trajectory.feed(response_to(task))) == ["closed"]
+
+
 def test_what_cannot_be_right_is_refused_with_its_ids() -> None:
     anchor = anchor_of()
     trajectory = Trajectory(lane=LANE, anchor=anchor)
