@@ -145,6 +145,12 @@ def test_loop_goes_on_counting_on_later_days() -> None:
     assert (ended.observations, ended.segments, ended.as_of) == (4, 4, 3)
 
 
+def test_a_day_that_is_full_to_midnight_is_one_day() -> None:
+    events = list(timeline([lifelog("A", [(0, [0]), (287, [0])])], "r", loop=2))
+    days = [event.day for event in events if isinstance(event, SegmentClosedEvent)]
+    assert days == ["DAY1", "DAY1", "DAY2", "DAY2"]
+
+
 def test_loop_names_other_days_by_what_was_added() -> None:
     span = SegmentSpan("2025-12-15", 0, DAY1_US, DAY1_US + SEGMENT_US, 0, 0)
     log = Lifelog("A", [RawObservation(DAY1_US, "dialog", "x", "2025-12-15")], [span])
