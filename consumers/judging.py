@@ -95,7 +95,7 @@ class _Judging:
         trajectories and names what stays unjudged."""
         cases: list[tuple[AnchorEvent, Metric, str]] = []
         if isinstance(event, DeltaEvent) and event.error is None:
-            text = "\n".join(record.text for record in event.records)
+            text = "\n".join(record.text for record in event.records if record.op != "delete")
             for anchor in self.anchors_at.get((event.stream, event.segment), ()):
                 cases.append((anchor, "fidelity", text))
         elif isinstance(event, ResponseEvent) and event.error is None:

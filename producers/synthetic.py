@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from importlib import resources
 from random import Random
+from string import Formatter
 from typing import TypeVar
 
 import msgspec
@@ -141,34 +142,45 @@ def stream_name(wearer: int) -> str:
     return f"W{wearer + 1:02d}_{_WORDS.names[wearer % len(_WORDS.names)].upper()}"
 
 
+def _compiled(template: str) -> tuple[str, Callable[[tuple[str, ...]], tuple[str, ...]]]:
+    """A template as a %-format and what picks its values from `_FIELDS`: half the time of `str.format`."""
+    fields = [field for _, field, _, _ in Formatter().parse(template) if field]
+    numbers = [_FIELDS.index(field) for field in fields]
+    pattern = template.replace("%", "%%").format(**dict.fromkeys(_FIELDS, "%s"))
+    return pattern, lambda values: tuple([values[number] for number in numbers])
+
+
+_FIELDS = ("name", "other", "verb", "thing", "quality", "topic", "where")
+_DESCRIPTIONS = tuple(_compiled(template) for template in _WORDS.descriptions)
+_DIALOGS = tuple(_compiled(template) for template in _WORDS.dialogs)
+
+
 def _lines(
     setting: _Setting, people: Sequence[str], count: int, random: Callable[[], float]
 ) -> list[tuple[Source, str]]:
     """`count` lines of what goes on: descriptions by the wearer and dialog between people."""
     verbs, things, topics = setting.verbs, setting.things, setting.topics
     qualities, places = _WORDS.qualities, _WORDS.places
-    descriptions, dialogs = _WORDS.descriptions, _WORDS.dialogs
     lines: list[tuple[Source, str]] = []
     for _ in range(count):
         first = int(random() * len(people))
         name = people[first]
+        other = people[(first + 1 + int(random() * (len(people) - 1))) % len(people)]
         verb = verbs[int(random() * len(verbs))]
         thing = things[int(random() * len(things))]
         quality = qualities[int(random() * len(qualities))]
+        topic = topics[int(random() * len(topics))]
+        where = places[int(random() * len(places))].replace("{name}", other)
         kind = random()
+        source: Source
         if kind < _DIALOG_SHARE:
-            template = dialogs[int(kind / _DIALOG_SHARE * len(dialogs))]
-            other = people[(first + 1 + int(random() * (len(people) - 1))) % len(people)]
-            topic = topics[int(random() * len(topics))]
-            text = template.format(
-                name=name, verb=verb, thing=thing, quality=quality, other=other, topic=topic
-            )
-            lines.append(("dialog", text))
+            source = "dialog"
+            pattern, pick = _DIALOGS[int(kind / _DIALOG_SHARE * len(_DIALOGS))]
         else:
-            template = descriptions[int((kind - _DIALOG_SHARE) / (1 - _DIALOG_SHARE) * len(descriptions))]
-            where = places[int(random() * len(places))].replace("{name}", name)
-            text = template.format(verb=verb, thing=thing, quality=quality, where=where, name=name)
-            lines.append(("description", text))
+            source = "description"
+            share = (kind - _DIALOG_SHARE) / (1 - _DIALOG_SHARE)
+            pattern, pick = _DESCRIPTIONS[int(share * len(_DESCRIPTIONS))]
+        lines.append((source, pattern % pick((name, other, verb, thing, quality, topic, where))))
     return lines
 
 

@@ -10,7 +10,8 @@ import msgspec
 from producers.datasets.egolife import read_srt, read_sync
 from producers.datasets.files import Layout, Progress, find_layouts
 from producers.datasets.srt import Language
-from producers.datasets.streammembench import read_release, write_release
+from producers.datasets.streammembench import read_release
+from producers.datasets.writing import write_release
 from producers.lifelog import Dataset
 from producers.synthetic import PREFIX, parse_synthetic, synthesise
 from simulator.errors import DatasetError

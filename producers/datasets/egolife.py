@@ -13,8 +13,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from producers.datasets import srt
 from producers.datasets.files import FileName, Files, Layout, Progress, day_name, parse_name
 from producers.lifelog import (
@@ -240,11 +238,10 @@ def read_sync(
 
     def read_file(files: Files, path: Path, name: FileName, file_start_us: int) -> list[tuple[Part, Source]]:
         place = files.name(path)
-        videos = files.json(path, list[msgspec.Raw])
+        videos = files.json(path, list[Any])
         day_us = file_start_us - (file_start_us - DAY1_US) % DAY_US
         parts: list[tuple[Part, Source]] = []
-        for number, raw in enumerate(videos):
-            video = msgspec.json.decode(raw)
+        for number, video in enumerate(videos):
             entries = video.get("data") if isinstance(video, dict) else None
             if not isinstance(entries, list):
                 report.odd("malformed_video_left_out", f"{place}: $[{number}]")

@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 _MAX_DEPTH = 6
 _MAX_FOLDERS = 20_000
-_DAY_FOLDER = re.compile(r"DAY\d+", re.ASCII | re.IGNORECASE)
-_CLOCK_NAME = re.compile(r"DAY(\d+)", re.ASCII | re.IGNORECASE)
+_DAY_FOLDER = re.compile(r"DAY\d{1,4}", re.ASCII | re.IGNORECASE)
+_CLOCK_NAME = re.compile(r"DAY(\d{1,4})", re.ASCII | re.IGNORECASE)
 
 
 class Files:
@@ -83,6 +83,8 @@ class Files:
             return msgspec.json.decode(text, type=type_)
         except msgspec.ValidationError as error:
             raise DatasetError(path, str(error)) from error
+        except RecursionError as error:
+            raise DatasetError(path, "not JSON of a lifelog: nested too deeply") from error
         except msgspec.DecodeError as error:
             try:
                 json.loads(text)
@@ -173,7 +175,7 @@ def find_layouts(top: Path) -> list[Layout]:
             files = sorted(
                 p for part in ("segments", "evidence_tasks") for p in (folder / part).rglob("*.json")
             )
-            if files:
+            if any(_DAY_FOLDER.match(file.name) for file in files):
                 found["streammembench", folder] = files
                 subfolders[:] = [s for s in subfolders if s not in ("segments", "evidence_tasks")]
         for entry in sorted(names):

@@ -17,7 +17,7 @@ Odd = Callable[[str, int, str], None]
 """Takes the name of an oddity, the 1-based line and the text there."""
 
 _TIME = r"(\d{1,3}):(\d{1,2}):(\d{1,2})(?:[,.:](\d{1,6}))?"
-_TIME_LINE = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?!\d)(.*)", re.ASCII)
+_TIME_LINE = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?![,.:]?\d)(.*)", re.ASCII)
 _NUMBER = re.compile(r"\s*\d+\s*", re.ASCII)
 _NEWLINE = re.compile(r"\r\n|\n|\r")
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
@@ -101,7 +101,9 @@ def parse(text: str, odd: Odd) -> Parsed:
             body.append((line, content))
             continue
         number = None
-        if body and body[-1][0] == line - 1 and _NUMBER.fullmatch(body[-1][1]):
+        last = body[-1] if body else (0, "")
+        is_line = open_cue is None or last[0] != open_cue[0]  # and not what followed the times on theirs
+        if last[0] == line - 1 and is_line and _NUMBER.fullmatch(last[1]):
             number = body.pop()[1].strip()
         else:
             odd("missing_number", line, content)
