@@ -1,7 +1,7 @@
 """What a run scored: the struct that is printed, written and compared, and how its numbers follow from its
 rows.
 
-Pure functions over rows, one row a trajectory. Definitions: FORMATS, section 2.
+Pure functions over rows, one row a trajectory. Definitions: docs/metrics.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The official deterministic judges of StreamMemBench: token overlap, no model (FORMATS, section 2).
+"""The official deterministic judges of StreamMemBench: token overlap, no model (docs/metrics.md).
 
 They are the published smoke path: the same text always gets the same verdict, at no cost.
 """

@@ -8,7 +8,7 @@ from simulator.text import tokens
 def overlap(query: str, text: str) -> float:
     """Share of the query's distinct tokens that occur in the text, in [0, 1]; 0 for a query without tokens.
 
-    Source: StreamMemBench's official deterministic path (FORMATS, section 2).
+    Source: StreamMemBench's official deterministic path (docs/metrics.md).
     """
     return overlap_with(query, frozenset(tokens(text)))
 

@@ -75,7 +75,7 @@ def trajectory_id(lane: str, anchor: AnchorEvent) -> str:
 
 def expected_metrics(ieu: Outcome | None, *, ablate_commit: bool = False) -> tuple[Metric, ...]:
     """The metrics that a closed trajectory must have a verdict for, `unjudged` where it could not be judged.
-    `fi` is asked only where R1 failed: its denominator counts those anchors alone (FORMATS, section 2)."""
+    `fi` is asked only where R1 failed: its denominator counts those anchors alone (docs/metrics.md)."""
     asked = {"fidelity", "ieu", "fur"}
     if ieu == "fail":
         asked.add("fi")
