@@ -15,7 +15,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -43,13 +43,14 @@ ReadOperation = Callable[[sqlite3.Connection, store.Catalogue], _T]
 class _Write:
     """A write that waits for its transaction, then its outcome."""
 
-    __slots__ = ("error", "operation", "result", "woken")
+    __slots__ = ("done", "error", "operation", "result", "woken")
 
     def __init__(self, operation: WriteOperation[Any]) -> None:
         self.operation = operation
         self.result: Any = None
         self.woken: Iterable[str] = ()
         self.error: Exception | None = None
+        self.done = False
 
 
 class SqliteLog:
@@ -181,10 +182,10 @@ class SqliteLog:
         self._waiting.append(write)
         try:
             async with self._turn:
-                if write in self._waiting:
+                if not write.done:  # by another task's turn
                     await to_thread.run_sync(self._run_waiting, limiter=self._writer_threads)
         except BaseException:
-            if write in self._waiting:
+            with suppress(ValueError):  # it has begun, and will be finished
                 self._waiting.remove(write)
             raise
         if write.error is not None:
@@ -205,23 +206,29 @@ class SqliteLog:
                 writes.append(self._waiting.popleft())
             if not writes:
                 return
-            conn = self._writer
             try:
-                conn.execute("BEGIN IMMEDIATE")
+                self._commit(writes)
+            finally:
                 for write in writes:
-                    self._run_one(conn, write)
-                conn.execute("COMMIT")
-            except BaseException as error:
-                if conn.in_transaction:
-                    conn.execute("ROLLBACK")
-                self._writer_catalogue.clear()
-                refusal = LogError(f"can't write to the log {self.path}: {error}")
-                refusal.__cause__ = error
-                for write in writes:
-                    write.error = refusal
-                if not isinstance(error, sqlite3.Error):
-                    raise
-                return
+                    write.done = True
+
+    def _commit(self, writes: Sequence[_Write]) -> None:
+        conn = self._writer
+        try:
+            self._check_open()
+            conn.execute("BEGIN IMMEDIATE")
+            for write in writes:
+                self._run_one(conn, write)
+            conn.execute("COMMIT")
+        except (sqlite3.Error, LogError) as error:
+            if not self._closed and conn.in_transaction:
+                conn.execute("ROLLBACK")
+            self._writer_catalogue.clear()
+            refusal = LogError(f"can't write to the log {self.path}: {error}")
+            refusal.__cause__ = error
+            for write in writes:
+                write.error = refusal
+        else:
             self._notifier.wake({topic for write in writes for topic in write.woken})
 
     def _run_one(self, conn: sqlite3.Connection, write: _Write) -> None:
@@ -243,10 +250,8 @@ class SqliteLog:
         conn.execute("RELEASE one")
 
     def _run_read(self, operation: ReadOperation[_T]) -> _T:
-        try:
-            conn = self._readers.pop() if self._readers else store.connect(self.path)
-        except IndexError:  # another thread took the last one
-            conn = store.connect(self.path)
+        self._check_open()
+        conn = self._idle_reader() or store.connect(self.path)
         try:
             conn.execute("BEGIN")
             try:
@@ -260,9 +265,15 @@ class SqliteLog:
             if self._closed:
                 self._close_readers()
 
+    def _idle_reader(self) -> sqlite3.Connection | None:
+        try:
+            return self._readers.pop()
+        except IndexError:
+            return None
+
     def _close_readers(self) -> None:
-        while self._readers:
-            self._readers.pop().close()
+        while conn := self._idle_reader():
+            conn.close()
 
     def _close(self) -> None:
         with self._writing:
