@@ -77,8 +77,8 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """What every event has."""
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
+    """What every event has. Events hold no cycles, so the garbage collector need not look at them (`gc=False`)."""
 
     id: str
     run: str

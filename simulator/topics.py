@@ -72,6 +72,9 @@ def wall_us() -> int:
     return time.time_ns() // 1000
 
 
+_new = tuple.__new__
+
+
 class Recorder:
     """Turns events into log records: topic by kind, key by lane or stream, the stream's partition, the event
     time as stamp, and headers with kind, version and wall times."""
@@ -80,7 +83,7 @@ class Recorder:
         self.run = run
         self.topics = topics = Topics.of(run)
         self._topic = {kind: getattr(topics, name) for kind, name in TOPIC_OF_KIND.items()}
-        self._partition = dict(stream_partition)
+        self._places = {stream: (stream.encode(), number) for stream, number in stream_partition.items()}
         self._unkeyed = {topics.anchors, topics.control, topics.dead}
 
     @classmethod
@@ -90,27 +93,29 @@ class Recorder:
 
     def record(self, event: Event, **wall_times_us: int) -> Record:
         """One event as a record. `wall_us` (now) is added unless given; so are others, such as `began_us`."""
-        kind = kind_of(event)
-        return self._record(event, kind, _KIND_HEADERS[kind] + _wall_headers(wall_times_us))
+        return self.records((event,), **wall_times_us)[0]
 
     def records(self, events: Iterable[Event], **wall_times_us: int) -> list[Record]:
-        """Events that share their wall times as records, in order: as `record`, with one set of headers a
-        kind."""
+        """Events that share their wall times as records, in order; all of a kind share their headers."""
         wall_headers = _wall_headers(wall_times_us)
-        headers: dict[str, Headers] = {}
+        kinds: dict[type[Event], tuple[str, Headers, bool, bool]] = {}
         records = []
         for event in events:
-            kind = kind_of(event)
-            if kind not in headers:
-                headers[kind] = _KIND_HEADERS[kind] + wall_headers
-            records.append(self._record(event, kind, headers[kind]))
+            cls = type(event)
+            of_kind = kinds.get(cls)
+            if of_kind is None:
+                kind = kind_of(event)
+                topic = self._topic[kind]
+                keyed = topic not in self._unkeyed
+                headers = _KIND_HEADERS[kind] + wall_headers
+                kinds[cls] = of_kind = (topic, headers, keyed, issubclass(cls, LaneEvent))
+            topic, headers, keyed, of_lane = of_kind
+            key, partition = self._places[event.stream] if keyed else (event.stream.encode(), 0)
+            if of_lane:
+                key = event.lane.encode()  # type: ignore[attr-defined]  # of_lane says so
+            fields = (topic, key, encode(event), event.event_time_us // 1000, headers, partition)
+            records.append(_new(Record, fields))  # as Record(*fields), in half the time: a week has 125,000
         return records
-
-    def _record(self, event: Event, kind: str, headers: Headers) -> Record:
-        topic = self._topic[kind]
-        key = event.lane if isinstance(event, LaneEvent) else event.stream
-        partition = 0 if topic in self._unkeyed else self._partition[event.stream]
-        return Record(topic, key.encode(), encode(event), event.event_time_us // 1000, headers, partition)
 
 
 def _wall_headers(wall_times_us: dict[str, int]) -> Headers:
