@@ -1,8 +1,8 @@
 """The agent role: drives one memory system over the streams of its partitions, one lane a stream.
 
-It subscribes to observations, tasks, feedback, commits and control, and to nothing else: the gold never reaches it.
-Ingest is sequential within a lane; lanes run side by side; trajectories run on branches, many at once, while
-ingest goes on.
+It subscribes to observations, tasks, feedback, commits and control, and to nothing else: the gold never
+reaches it. Ingest is sequential within a lane; lanes run side by side; trajectories run on branches, many at
+once, while ingest goes on.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from adapters.memory import MemorySystem, Segment
 from consumers.lane import Lane
+from simulator.errors import InvariantError
 from simulator.events import (
     CommitEvent,
     CommittedEvent,
@@ -57,16 +58,15 @@ async def run_agent(
 ) -> None:
     """Run one system's agent until the run ends.
 
-    Args:
-        log: the run's log.
-        started: the run's first event.
-        system: the system's label; its lanes are `<system>@<stream>`.
-        open_memory: makes the memory of a new lane.
-        calls_in_flight: how many answers and commits run at once.
-        call_timeout_s: after this long, an ingest, answer or commit has failed.
+    Args:     log: the run's log.     started: the run's first event.     system: the system's label; its
+    lanes are `<system>@<stream>`.     open_memory: makes the memory of a new lane; called for all lanes of
+    the agent's partitions before it says         that it is ready, so that no loading of a model counts as
+    the latency of an ingest.     calls_in_flight: how many answers and commits run at once.
+    call_timeout_s: after this long, an ingest, answer or commit has failed.
 
     Raises:
         InvariantError: the log holds what can't be (a gap in a segment, a task before its delta).
+        ConfigError: `open_memory` raised it.
     """
     await _Agent(log, started, system, open_memory, calls_in_flight, call_timeout_s).run()
 
@@ -93,6 +93,8 @@ class _Agent:
         self.queues: dict[str, MemoryObjectSendStream[_Work]] = {}
         self.segment_tickets: dict[str, Ticket] = {}
         self._lane_names: set[str] = set()
+        # All agents read the same records: one of them buries what can't be used, so that it is buried once.
+        self._buries = system == started.systems[0]
 
     async def run(self) -> None:
         data_topics = [topic for topic in self.topics.for_agents if topic != self.topics.control]
@@ -105,50 +107,60 @@ class _Agent:
                 self.outbox = Outbox(subscription, self.recorder)
                 tasks.start_soon(self.outbox.flush_forever)
                 tasks.start_soon(self._follow_control, tasks)
+                partitions = {tp.partition for tp in subscription.assignment}
+                for index, stream in enumerate(self.started.streams):
+                    if index % self.started.partitions in partitions:
+                        self._open_lane(stream, tasks)
                 ready = ReadyEvent(id=f"ready/{role}", run=self.started.run, event_time_us=0, role=role)
                 await self.log.append([self.recorder.record(ready)])
                 while True:
                     self._take(await subscription.poll(max_records=2000), tasks)
         finally:
-            with anyio.CancelScope(shield=True), anyio.move_on_after(self.call_timeout_s):
-                for lane in self.lanes.values():
-                    await lane.aclose()
+            for lane in self.lanes.values():
+                await lane.aclose()
 
     def _take(self, records: Sequence[StoredRecord], tasks: TaskGroup) -> None:
-        offsets = self.outbox.offsets
+        offsets, lanes = self.outbox.offsets, self.lanes
         events, dead = decode_records(self.started.run, records)
-        for letter in dead:
-            self.outbox.put(letter)
+        if self._buries:
+            for letter in dead:
+                self.outbox.put(letter)
         for event, record in events:
-            if isinstance(event, ObservationEvent):  # by far the most frequent: nothing but this happens to it
-                lane = self._lane(event.stream, tasks)
+            if type(event) is ObservationEvent:  # by far the most frequent: nothing but this happens to it
+                lane = lanes.get(event.stream) or self._join_stream(event, tasks)
                 if not lane.open_observations:
                     tp = TopicPartition(record.topic, record.partition)
                     self.segment_tickets[event.stream] = offsets.begin(tp, record.offset)
                 lane.open_observations.append(event)
             elif isinstance(event, SegmentClosedEvent):
-                lane = self._lane(event.stream, tasks)
-                work = (lane.close_segment(event), event.id, self.segment_tickets.pop(event.stream))
-                self.queues[event.stream].send_nowait(work)
-            elif isinstance(event, TaskEvent | FeedbackEvent | CommitEvent) and event.lane in self._lane_names:
+                lane = lanes.get(event.stream) or self._join_stream(event, tasks)
+                segment = lane.close_segment(event)
+                ticket = self.segment_tickets.pop(event.stream)
+                self.queues[event.stream].send_nowait((segment, event.id, ticket))
+            elif (
+                isinstance(event, TaskEvent | FeedbackEvent | CommitEvent) and event.lane in self._lane_names
+            ):
                 ticket = offsets.begin(TopicPartition(record.topic, record.partition), record.offset)
-                tasks.start_soon(self._work, self.lanes[event.stream], event, ticket)
+                tasks.start_soon(self._work, lanes[event.stream], event, ticket)
         offsets.reached_all(records)
 
-    def _lane(self, stream: str, tasks: TaskGroup) -> Lane:
-        lane = self.lanes.get(stream)
-        if lane is None:
-            name = f"{self.system}@{stream}"
-            memory = self.open_memory(name, stream)
-            isolation = self.started.isolation
-            lane = Lane(name, stream, self.started.run, memory, isolation, self.call_timeout_s)
-            self.lanes[stream] = lane
-            self._lane_names.add(name)
-            # Unbounded on purpose: the replayer's `hold` bounds what waits here, and a bound here would make one
-            # slow lane stop the trajectories of all the others.
-            send, receive = anyio.create_memory_object_stream[_Work](math.inf)
-            self.queues[stream] = send
-            tasks.start_soon(self._ingest, lane, receive)
+    def _join_stream(self, event: ObservationEvent | SegmentClosedEvent, tasks: TaskGroup) -> Lane:
+        """The lane of a stream whose partition came to this agent after it had started."""
+        if event.stream not in self.started.segments:
+            raise InvariantError(f"no stream {event.stream} in this run", (event.id,))
+        return self._open_lane(event.stream, tasks)
+
+    def _open_lane(self, stream: str, tasks: TaskGroup) -> Lane:
+        name = f"{self.system}@{stream}"
+        memory = self.open_memory(name, stream)
+        lane = Lane(name, stream, self.started.run, memory, self.started.isolation, self.call_timeout_s)
+        self.lanes[stream] = lane
+        self._lane_names.add(name)
+        # Unbounded on purpose: the replayer's `hold` bounds what waits here, and a bound here would make one
+        # slow lane stop the trajectories of all the others.
+        send, receive = anyio.create_memory_object_stream[_Work](math.inf)
+        self.queues[stream] = send
+        tasks.start_soon(self._ingest, lane, receive)
         return lane
 
     async def _ingest(self, lane: Lane, queue: MemoryObjectReceiveStream[_Work]) -> None:
@@ -177,10 +189,11 @@ class _Agent:
         async with self.log.subscribe([self.topics.control]) as subscription:
             while True:
                 for event, _ in decode_records(self.started.run, await subscription.poll())[0]:
+                    # Closing may take its time, and must not delay the end of the run.
                     if isinstance(event, SegmentReleasedEvent) and event.lane in self._lane_names:
-                        await self.lanes[event.stream].release(event.segment)
+                        tasks.start_soon(self.lanes[event.stream].release, event.segment)
                     elif isinstance(event, TrajectoryClosedEvent) and event.lane in self._lane_names:
-                        await self.lanes[event.stream].end_trajectory(event.trajectory)
+                        tasks.start_soon(self.lanes[event.stream].end_trajectory, event.trajectory)
                     elif isinstance(event, RunEndedEvent):
                         await self.outbox.flush()
                         tasks.cancel_scope.cancel()

@@ -1,20 +1,24 @@
 """The judges' role: reads anchors, deltas and responses, asks the judges, and publishes one verdict for each
 trajectory and metric.
 
-Topics have no order between them, so a delta or response waits here for nothing but its anchor, which is known
-before the replay begins. What can't be judged is named by the conductor when it closes the trajectory; what a judge
-fails at is unjudged by that judge's reason. Verdicts that the log holds already win over judging again.
+Topics have no order between them, so a delta or response waits here for nothing but its anchor, which is
+known before the replay begins. What can't be judged is named by the conductor when it closes the trajectory;
+what a judge fails at is unjudged by that judge's reason. Verdicts that the log holds already win over judging
+again. What can't be decoded on the topics that both read is buried by the conductor.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 import anyio
 from anyio.abc import TaskGroup
 
+from consumers.calls import CallError, call
 from judges.judge import Case, Judgment
 from judges.panel import JudgePanel
+from simulator.errors import DecodeError, InvariantError
 from simulator.events import (
     AnchorEvent,
     AnyEvent,
@@ -28,7 +32,7 @@ from simulator.events import (
     TrajectoryClosedEvent,
     VerdictEvent,
 )
-from simulator.intake import decode_records, read_to_end
+from simulator.intake import check_readable, decode_records, read_to_end
 from simulator.log.protocol import Log, TopicPartition
 from simulator.outbox import Outbox, Ticket
 from simulator.protocols.streammembench import trajectory_id
@@ -44,7 +48,9 @@ _METRIC_OF_RESPONSE: dict[tuple[str, str], Metric] = {
 }
 
 
-async def run_judges(log: Log, started: RunStartedEvent, panel: JudgePanel, *, calls_in_flight: int = 64) -> None:
+async def run_judges(
+    log: Log, started: RunStartedEvent, panel: JudgePanel, *, calls_in_flight: int = 64
+) -> None:
     """Judge until the run ends. `calls_in_flight` bounds how many cases are with the judges at once."""
     await _Judging(log, started, panel, calls_in_flight).run()
 
@@ -91,17 +97,18 @@ class _Judging:
                 self.outbox.offsets.reached_all(records)
 
     def _cases(self, event: AnyEvent) -> list[tuple[AnchorEvent, Metric, str]]:
-        """What one event lets us judge. Failed deltas and responses are not judged: the conductor closes their
-        trajectories and names what stays unjudged."""
+        """What one event lets us judge. Failed deltas and responses are not judged: the conductor closes
+        their trajectories and names what stays unjudged."""
         cases: list[tuple[AnchorEvent, Metric, str]] = []
         if isinstance(event, DeltaEvent) and event.error is None:
             text = "\n".join(record.text for record in event.records if record.op != "delete")
-            for anchor in self.anchors_at.get((event.stream, event.segment), ()):
-                cases.append((anchor, "fidelity", text))
+            anchors = self.anchors_at.get((event.stream, event.segment), ())
+            cases.extend((anchor, "fidelity", text) for anchor in anchors)
         elif isinstance(event, ResponseEvent) and event.error is None:
             anchor_key = f"{event.stream}/{event.trajectory.removeprefix(event.lane + '/')}"
-            if anchor_key in self.anchors:
-                cases.append((self.anchors[anchor_key], _METRIC_OF_RESPONSE[event.phase, event.arm], event.text))
+            metric = _METRIC_OF_RESPONSE.get((event.phase, event.arm))
+            if metric is not None and anchor_key in self.anchors:  # else the conductor refuses it
+                cases.append((self.anchors[anchor_key], metric, event.text))
         return [case for case in cases if self._take(event, case[0], case[1])]
 
     def _take(self, event: AnyEvent, anchor: AnchorEvent, metric: Metric) -> bool:
@@ -112,10 +119,19 @@ class _Judging:
         self.taken.add(verdict_id)
         return True
 
-    async def _judge(self, event: LaneEvent, anchor: AnchorEvent, metric: Metric, text: str, ticket: Ticket) -> None:
-        async with self.limiter:
-            judgment = await self.panel.judge(Case(metric=metric, anchor=anchor, text=text))
+    async def _judge(
+        self, event: LaneEvent, anchor: AnchorEvent, metric: Metric, text: str, ticket: Ticket
+    ) -> None:
+        case = Case(metric=metric, anchor=anchor, text=text)
         judge = self.panel.judge_of(metric).name
+        async with self.limiter:
+            try:
+                # The panel keeps the deadline. What it lets through is a judgment that is none, or that
+                # can't be written.
+                judgment = await call(lambda: self.panel.judge(case), Judgment, math.inf)
+                check_readable(self._verdict(event, anchor, metric, judgment, judge))
+            except (CallError, DecodeError) as failure:
+                judgment = Judgment(outcome="unjudged", reason=f"{judge} failed: {failure}")
         self.outbox.put(self._verdict(event, anchor, metric, judgment, judge), ticket)
 
     def _verdict(
@@ -146,7 +162,9 @@ class _Judging:
             while True:
                 for event, _ in decode_records(self.started.run, await subscription.poll())[0]:
                     if isinstance(event, TrajectoryClosedEvent):
-                        anchor = self.anchors[event.anchor]
+                        anchor = self.anchors.get(event.anchor)
+                        if anchor is None:
+                            raise InvariantError(f"no anchor {event.anchor} in this run", (event.id,))
                         for metric in event.unjudged:
                             if self._take(event, anchor, metric):
                                 judgment = Judgment(outcome="unjudged", reason=event.reason)
@@ -154,4 +172,3 @@ class _Judging:
                     elif isinstance(event, RunEndedEvent):
                         await self.outbox.flush()
                         tasks.cancel_scope.cancel()
-

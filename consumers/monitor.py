@@ -43,7 +43,7 @@ class Progress(msgspec.Struct):
         if kind == b"delta":
             self.segments += 1
             self.event_time_us = max(self.event_time_us, record.timestamp_ms * 1000)
-            system = record.key.decode().partition("@")[0]
+            system = record.key.decode(errors="replace").partition("@")[0]
             self.by_system[system] = self.by_system.get(system, 0) + 1
         elif kind == b"trajectory_closed":
             self.trajectories += 1

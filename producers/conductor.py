@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 
-from simulator.errors import InvariantError
+import anyio
+
+from simulator.errors import InvariantError, StallError
 from simulator.events import (
     AnchorEvent,
     AnyEvent,
@@ -19,6 +21,7 @@ from simulator.events import (
     Metric,
     Outcome,
     ReadyEvent,
+    ReplayEndedEvent,
     ResponseEvent,
     RunEndedEvent,
     RunStartedEvent,
@@ -82,11 +85,13 @@ class Conductor:
         self._judged: dict[str, _Verdicts] = defaultdict(_Verdicts)
         self._closed: set[str] = set()
         """Closed, and waiting for its last verdicts."""
+        self._replayed = False
         self._ended = False
         self._now_us = 0
 
     def feed(self, event: AnyEvent) -> list[Event]:
         """What follows from one event, in order. Raises InvariantError for an event that can't be right."""
+        self._replayed |= isinstance(event, ReplayEndedEvent)
         if not isinstance(event, DeltaEvent | ResponseEvent | CommittedEvent | VerdictEvent):
             return []
         self._now_us = max(self._now_us, event.event_time_us)
@@ -97,11 +102,14 @@ class Conductor:
         if isinstance(event, DeltaEvent):
             if event.segment != state.last_delta + 1:
                 raise InvariantError(
-                    f"{event.lane}: delta of segment {event.segment} after that of {state.last_delta}", (event.id,)
+                    f"{event.lane}: delta of segment {event.segment} after that of {state.last_delta}",
+                    (event.id,),
                 )
             state.last_delta = event.segment
             for anchor in self.anchors_at.get((state.stream, event.segment), ()):
-                trajectory = Trajectory(lane=state.lane, anchor=anchor, ablate_commit=self.started.ablate_commit)
+                trajectory = Trajectory(
+                    lane=state.lane, anchor=anchor, ablate_commit=self.started.ablate_commit
+                )
                 state.unsettled[event.segment] += 1
                 state.queue.append((trajectory, event))
         else:
@@ -112,12 +120,14 @@ class Conductor:
                 raise InvariantError(f"no open trajectory {event.trajectory}", (event.id,))
             if isinstance(event, VerdictEvent):
                 self._count(event)
+            elif isinstance(event, ResponseEvent):
+                _check_retrieved(event)
         out += self._open_next(state)
         return out
 
     def settle(self) -> list[Event]:
-        """What follows from all events fed so far taken together: releases of snapshots, and the end of the run.
-        Called once for many events, since one release covers all segments before it."""
+        """What follows from all events fed so far taken together: releases of snapshots, and the end of the
+        run. Called once for many events, since one release covers all segments before it."""
         out: list[Event] = []
         for state in self.lanes.values():
             held = min(state.unsettled, default=state.last_delta + 1)
@@ -155,6 +165,23 @@ class Conductor:
         """Every lane has ingested every segment, and every trajectory has all its verdicts."""
         ingested = all(s.last_delta == self.started.segments[s.stream] - 1 for s in self.lanes.values())
         return ingested and self.finished == self.trajectories
+
+    def waits_for(self) -> list[str]:
+        """What must come from agents and judges before anything else can, in words: answers, commits and
+        verdicts of open trajectories and, once all has been replayed, deltas."""
+        waits = [
+            f"{', '.join(trajectory.waiting)} of {trajectory.id}"
+            for state in self.lanes.values()
+            for trajectory in state.open.values()
+        ]
+        waits += [f"the verdicts of {trajectory}" for trajectory in sorted(self._closed)]
+        if self._replayed:
+            waits += [
+                f"the delta of segment {state.last_delta + 1} of {state.lane}"
+                for state in self.lanes.values()
+                if state.last_delta < self.started.segments[state.stream] - 1
+            ]
+        return waits
 
     def _open_next(self, state: _LaneState) -> list[Event]:
         out: list[Event] = []
@@ -200,12 +227,25 @@ class Conductor:
             self.finished += 1
 
 
-async def conduct(log: Log, started: RunStartedEvent) -> RunEndedEvent:
-    """Conduct a run to its end.
+def _check_retrieved(response: ResponseEvent) -> None:
+    """No record that a response rests on is newer than its task: invariant 3."""
+    for record in response.retrieved:
+        if record.event_time_us > response.event_time_us:
+            raise InvariantError(
+                f"{response.lane}: {response.phase} rests on record {record.id}, which is newer than the "
+                "task: its fork saw the future, or its event time is wrong",
+                (response.id,),
+            )
+
+
+async def conduct(log: Log, started: RunStartedEvent, *, stall_timeout_s: float = 1800.0) -> RunEndedEvent:
+    """Conduct a run to its end. `stall_timeout_s`: how long nothing may come while an answer, a verdict or
+    (after the replay) a delta is owed; longer than an agent's and a judge's own deadlines.
 
     Raises:
         InvariantError: an agent or judge wrote what the protocol does not allow.
         FencedError: another conductor took over.
+        StallError: nothing came for too long; names what is owed.
     """
     topics = Topics.of(started.run)
     recorder = Recorder.for_run(started)
@@ -216,21 +256,30 @@ async def conduct(log: Log, started: RunStartedEvent) -> RunEndedEvent:
         if isinstance(event, AnchorEvent)
     ]
     conductor = Conductor(started, anchors)
-    sources = [topics.deltas, topics.responses, topics.verdicts]
+    # Anchors and control are read for the end of the replay, and to bury what can't be decoded there: every
+    # other role reads them as well, and one must do it.
+    sources = [topics.deltas, topics.responses, topics.verdicts, topics.anchors, topics.control]
     async with log.subscribe(sources, group=f"{started.run}.{CONDUCTOR_ROLE}") as subscription:
-        ready = ReadyEvent(id=f"ready/{CONDUCTOR_ROLE}", run=started.run, event_time_us=0, role=CONDUCTOR_ROLE)
+        ready = ReadyEvent(
+            id=f"ready/{CONDUCTOR_ROLE}", run=started.run, event_time_us=0, role=CONDUCTOR_ROLE
+        )
         await log.append([recorder.record(ready)])
+        moved_s = anyio.current_time()
         while True:
             records = await subscription.poll(max_records=2000)
+            if records:
+                moved_s = anyio.current_time()
+            elif anyio.current_time() - moved_s > stall_timeout_s and (waits := conductor.waits_for()):
+                shown = "; ".join(waits[:5]) + (f"; and {len(waits) - 5} more" if len(waits) > 5 else "")
+                raise StallError(f"conductor: nothing came for {stall_timeout_s:g} s; it waits for {shown}")
             events, dead = decode_records(started.run, records)
             out: list[Event] = list(dead)
             for event, _ in events:
                 out += conductor.feed(event)
             out += conductor.settle()
-            if records or out:
+            if out:  # else the offsets go with the next output: a write only for them would double the writes
                 offsets = positions_after(records)
                 await subscription.transact([recorder.record(event) for event in out], offsets)
             for written in out:
                 if isinstance(written, RunEndedEvent):
                     return written
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from simulator.errors import ConfigError
 
@@ -14,29 +14,40 @@ DAY1_US = 1_755_302_400_000_000
 _DAY = re.compile(r"DAY(\d+)(?:[ T](\d{1,2}):(\d{2})(?::(\d{2}))?)?", re.IGNORECASE)
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_US = timedelta(microseconds=1)
+_LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _US
+
+
 def format_event_time(event_time_us: int) -> str:
-    """`DAY1 11:05:00` within a year of DAY1, else ISO."""
+    """`DAY1 11:05:00` within a year of DAY1, else ISO. Whole seconds, rounded down."""
     days, rest_us = divmod(event_time_us - DAY1_US, DAY_US)
+    seconds = rest_us // 1_000_000
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     if 0 <= days < 366:
-        seconds = rest_us // 1_000_000
-        return f"DAY{days + 1} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return datetime.fromtimestamp(event_time_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        return f"DAY{days + 1} {clock}"
+    try:
+        date = (_EPOCH + timedelta(microseconds=event_time_us)).date()
+    except OverflowError:  # no calendar goes there
+        return f"{event_time_us} us"
+    return f"{date.isoformat()} {clock}"
 
 
 def parse_event_time(text: str) -> int:
-    """Microseconds since 1970 of `DAY2`, `DAY2 11:05`, `DAY2 11:05:30` or an ISO date and time. Raises
-    ConfigError for anything else."""
+    """Microseconds since 1970 of `DAY2`, `DAY2 11:05`, `DAY2 11:05:30` (up to `DAY2 24:00:00`) or an ISO date
+    and time. Raises ConfigError for anything else."""
     match = _DAY.fullmatch(text.strip())
     if match:
         day, hour, minute, second = (int(part or 0) for part in match.groups())
-        if day >= 1 and hour <= 24 and minute < 60 and second < 60:
-            return DAY1_US + (day - 1) * DAY_US + ((hour * 60 + minute) * 60 + second) * 1_000_000
+        seconds = (hour * 60 + minute) * 60 + second
+        event_time_us = DAY1_US + (day - 1) * DAY_US + seconds * 1_000_000
+        if day >= 1 and minute < 60 and second < 60 and seconds <= 86_400 and event_time_us <= _LAST_US:
+            return event_time_us
     else:
         try:
             moment = datetime.fromisoformat(text.strip())
         except ValueError:
             pass
         else:
-            moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-            return round(moment.timestamp() * 1e6)
+            return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _US
     raise ConfigError(f"{text!r} is no event time: write DAY1, 'DAY1 11:05:00' or 2025-08-16T11:05:00")

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 
 from simulator.errors import DecodeError
-from simulator.events import AnyEvent, DeadLetterEvent, decode
+from simulator.events import AnyEvent, DeadLetterEvent, Event, decode, encode
 from simulator.log.protocol import Log, StoredRecord, TopicPartition
+
+
+def check_readable(event: Event) -> None:
+    """Raise DecodeError unless the event, once written, can be read again. Structs are not checked when they
+    are made: wrong types, NaN and lone surrogates in what came from outside show only here, and would
+    otherwise reach the log as a record that nobody can decode."""
+    try:
+        value = encode(event)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # all that encoding can raise
+        raise DecodeError(str(error)) from error
+    decode(value)
 
 
 def dead_letter(run: str, record: StoredRecord, reason: str) -> DeadLetterEvent:
@@ -44,7 +55,9 @@ def decode_records(
     return events, dead
 
 
-async def read_to_end(log: Log, topics: Sequence[str], *, max_records: int = 2000) -> AsyncIterator[StoredRecord]:
+async def read_to_end(
+    log: Log, topics: Sequence[str], *, max_records: int = 2000
+) -> AsyncGenerator[StoredRecord, None]:
     """Every record that the topics hold now, from the first; ends there, whatever is appended meanwhile."""
     ends = {tp: end for tp, end in (await log.end_offsets(topics)).items() if end > 0}
     if not ends:
@@ -54,7 +67,7 @@ async def read_to_end(log: Log, topics: Sequence[str], *, max_records: int = 200
             for record in await subscription.poll(max_records=max_records, timeout_s=1.0):
                 if record.offset < ends.get(TopicPartition(record.topic, record.partition), 0):
                     yield record
-            # By position and not by the last record seen: the last offsets may hold no record (Kafka keeps the
-            # marks of transactions there).
+            # By position and not by the last record seen: the last offsets may hold no record (Kafka keeps
+            # the marks of transactions there).
             for tp in [tp for tp, end in ends.items() if await subscription.position(tp) >= end]:
                 del ends[tp]

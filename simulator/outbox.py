@@ -2,7 +2,8 @@
 
 Results become ready in any order, offsets may only be committed in order. The tracker (pure) keeps, for each
 partition, what is still in work; the outbox appends all results that are ready and commits what is complete
-in one transaction. A crash between the two therefore redelivers the input, and never loses or doubles a result.
+in one transaction. A crash between the two therefore redelivers the input, and never loses or doubles a
+result.
 """
 
 from __future__ import annotations
@@ -29,21 +30,28 @@ class OffsetTracker:
 
     def __init__(self) -> None:
         self._position: dict[TopicPartition, int] = {}
-        self._pending: dict[TopicPartition, dict[int, None]] = {}
+        self._pending: dict[TopicPartition, dict[int, int]] = {}
+        """Offset → how many works rest on it, in the order of beginning, which is that of the offsets."""
 
     def reached_all(self, records: Sequence[StoredRecord]) -> None:
         """All records up to these were read."""
         self._position.update(positions_after(records))
 
     def begin(self, tp: TopicPartition, offset: int) -> Ticket:
-        """Work that rests on the record at `offset` (and on later ones, until it is done) begins."""
-        self._pending.setdefault(tp, {})[offset] = None
+        """Work that rests on the record at `offset` (and on later ones, until it is done) begins. Several
+        works may rest on one record; all must be done."""
+        pending = self._pending.setdefault(tp, {})
+        pending[offset] = pending.get(offset, 0) + 1
         return (tp, offset)
 
     def done(self, ticket: Ticket) -> None:
         """That work's result is being written."""
         tp, offset = ticket
-        self._pending[tp].pop(offset, None)
+        pending = self._pending[tp]
+        if pending[offset] == 1:
+            del pending[offset]
+        else:
+            pending[offset] -= 1
 
     def committable(self) -> dict[TopicPartition, int]:
         """Partition → the offset before which nothing is in work."""
@@ -51,7 +59,8 @@ class OffsetTracker:
 
 
 class Outbox:
-    """Collects results and writes them, many in one transaction. Run `flush_forever` in the role's task group."""
+    """Collects results and writes them, many in one transaction. Run `flush_forever` in the role's task
+    group."""
 
     def __init__(self, subscription: Subscription, recorder: Recorder) -> None:
         self.offsets = OffsetTracker()
