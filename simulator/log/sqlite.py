@@ -236,10 +236,8 @@ class SqliteLog:
         try:
             write.result, write.woken = write.operation(conn, self._writer_catalogue)
         except Exception as error:
-            if (
-                not conn.in_transaction
-            ):  # such as a full disk: SQLite has rolled back the others' writes as well
-                raise
+            if not conn.in_transaction:
+                raise  # such as a full disk: SQLite has rolled back the others' writes as well
             conn.execute("ROLLBACK TO one")
             self._writer_catalogue.clear()
             if isinstance(error, EgostreamError):

@@ -7,10 +7,12 @@ import asyncio
 import os
 import signal
 import sqlite3
+import subprocess
 import sys
 import tempfile
+import threading
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -129,16 +131,6 @@ async def test_a_killed_member_leaves_its_partitions_to_the_others(tmp_path: Pat
                 await other.process.wait()
                 await settle([survivor], places(a=2))
             assert {await survivor.position(tp) for tp in places(a=2)} <= {0, 1}
-
-
-async def test_a_member_that_left_a_zombie_process_is_gone(tmp_path: Path) -> None:
-    path = tmp_path / "log.sqlite"
-    async with SqliteLog.open(path) as log:
-        await log.create_topics({"a": 2})
-        async with worker("join", path, "g") as other:
-            os.kill(other.process.pid, signal.SIGKILL)  # and nobody waits for it
-            async with log.subscribe(["a"], group="g") as heir:
-                await settle([heir], places(a=2))
 
 
 async def test_another_process_is_woken_without_polling(
@@ -262,6 +254,17 @@ def test_a_process_is_known_by_more_than_its_id() -> None:
     assert sqlite_groups._is_gone("another boot" + mine[mine.index("|") :])
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="tells zombies by /proc")
+def test_a_killed_child_that_nobody_waited_for_is_gone() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        machine = sqlite_groups.this_process().split("|")[:2]
+        process = "|".join([*machine, str(child.pid), sqlite_groups._started(child.pid)])
+        assert not sqlite_groups._is_gone(process)
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert sqlite_groups._is_gone(process)
+
+
 # --- files ------------------------------------------------------------------------------------------------
 
 
@@ -352,6 +355,45 @@ async def test_wrong_types_are_refused_and_spoil_nothing(tmp_path: Path) -> None
         await log.append([good])
         async with log.subscribe(["a"]) as subscription:
             assert values(await subscription.poll()) == [b"good"]
+
+
+async def test_a_write_ends_no_sooner_than_its_transaction(tmp_path: Path) -> None:
+    """The task whose turn it is is cancelled by asyncio, while its thread works on another task's write as
+    well."""
+    first, second = threading.Event(), threading.Event()
+
+    def blocked_by(event: threading.Event) -> Callable[..., tuple[None, tuple[str, ...]]]:
+        def operation(*_: object) -> tuple[None, tuple[str, ...]]:
+            assert event.wait(DEADLINE_S)
+            return None, ()
+
+        return operation
+
+    async with SqliteLog.open(tmp_path / "log.sqlite") as log:
+        await log.create_topics({"a": 1})
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(log.write(blocked_by(first)))
+            await asyncio.sleep(0.05)
+            turn = tasks.create_task(log.write(blocked_by(second)))
+            append = tasks.create_task(log.append([record("a", b"x")]))
+            await asyncio.sleep(0.05)
+            first.set()
+            await asyncio.sleep(0.05)
+            turn.cancel()
+            await asyncio.sleep(0.05)
+            assert not append.done()
+            second.set()
+            await append
+            assert await log.end_offsets(["a"]) == {ZERO: 1}
+
+
+async def test_partitions_take_turns(tmp_path: Path) -> None:
+    async with SqliteLog.open(tmp_path / "log.sqlite") as log:
+        await log.create_topics({"a": 3})
+        await log.append([record("a", b"x", partition=i % 3) for i in range(30)])
+        async with log.subscribe(["a"]) as subscription:
+            turns = [(await subscription.poll(max_records=1))[0].partition for _ in range(9)]
+    assert all(set(turns[first : first + 3]) == {0, 1, 2} for first in (0, 3, 6))
 
 
 async def test_asyncios_own_cancellation_breaks_no_transaction(tmp_path: Path) -> None:
