@@ -131,5 +131,7 @@ class Notifier:
             pass
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Let go of the socket, and of the folder if killed readers were its last."""
         self._socket.close()
+        with contextlib.suppress(OSError):  # others still listen, or nobody ever did
+            os.rmdir(self._folder)
