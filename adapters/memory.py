@@ -1,4 +1,4 @@
-"""The memory-system seam: what a memory system is given, what it gives back, and what it must be able to do."""
+"""The memory-system seam: what a memory system is given, gives back, and must be able to do."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
-    """What one ingest or commit newly wrote or changed. `stored_bytes`: what it added to what is kept (texts in
-    UTF-8 and vectors; indexes are not counted)."""
+    """What one ingest or commit newly wrote or changed. `stored_bytes`: what it added to what is kept (texts
+    in UTF-8 and vectors; indexes are not counted)."""
 
     records: tuple[MemoryRecord, ...] = ()
     stored_bytes: int = 0
@@ -62,8 +62,8 @@ class Interaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a memory system declares. `fork`: `cheap` (O(1), isolated) or `none`. `privileged`: it is handed the
-    evidence, so it is an upper bound and no competitor."""
+    """What a memory system declares. `fork`: `cheap` (O(1), isolated) or `none`. `privileged`: it is handed
+    the evidence, so it is an upper bound and no competitor."""
 
     fork: Literal["cheap", "none"] = "cheap"
     privileged: bool = False
@@ -72,8 +72,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a lane's memory system is built with, beside its own options. The same for every system of a run, so
-    that they are compared like for like. `anchors` is filled for privileged systems alone."""
+    """What a lane's memory system is built with, beside its own options. The same for every system of a run,
+    so that they are compared like for like. `anchors` is filled for privileged systems alone."""
 
     lane: str
     stream: str
@@ -85,8 +85,8 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class MemorySystem(Protocol):
-    """One per lane. The agent calls `ingest` one segment at a time; `answer` and `commit` run on forks, many at
-    once. Anything raised makes that one result unjudged, never wrong."""
+    """One per lane. The agent calls `ingest` one segment at a time; `answer` and `commit` run on forks, many
+    at once. Anything raised makes that one result unjudged, never wrong."""
 
     async def ingest(self, segment: Segment) -> Delta:
         """Take in one closed segment; say what was newly written or changed."""

@@ -2,9 +2,9 @@
 
     python benchmarks/bench_replay.py [DATA] [--rounds 5]
 
-DATA is a dataset path (default: the real week of A1_JAKE in $EGOSTREAM_DATA or ../shared/data, else a synthetic one
-of its size). The plain loop encodes ready-made events, inserts them in batches of 1000 in one table, selects and
-decodes them again: no pacing, no headers, no agent. Both take turns; 1.0 means as fast as the plain loop.
+DATA is a dataset path (default: the real week of A1_JAKE in $EGOSTREAM_DATA or ../shared/data, else a synthetic
+one of its size). The plain loop encodes ready-made events, inserts them in batches of 1000 in one table, selects
+and decodes them again: no pacing, no headers, no agent. Both take turns; 1.0 means as fast as the plain loop.
 """
 
 from __future__ import annotations
@@ -52,10 +52,14 @@ def plain(path: Path, dataset: Dataset) -> float:
     conn = sqlite3.connect(path, isolation_level=None)
     conn.execute("PRAGMA journal_mode = WAL")
     conn.execute("PRAGMA synchronous = NORMAL")
-    conn.execute("CREATE TABLE records (offset INTEGER PRIMARY KEY, key BLOB, value BLOB, timestamp_ms INTEGER)")
+    conn.execute(
+        "CREATE TABLE records (offset INTEGER PRIMARY KEY, key BLOB, value BLOB, timestamp_ms INTEGER)"
+    )
     began_s = time.perf_counter()
     for first in range(0, len(events), BATCH):
-        rows = [(e.stream.encode(), encode(e), e.event_time_us // 1000) for e in events[first : first + BATCH]]
+        rows = [
+            (e.stream.encode(), encode(e), e.event_time_us // 1000) for e in events[first : first + BATCH]
+        ]
         conn.execute("BEGIN IMMEDIATE")
         conn.executemany("INSERT INTO records (key, value, timestamp_ms) VALUES (?, ?, ?)", rows)
         conn.execute("COMMIT")
@@ -113,7 +117,9 @@ async def ours(path: Path, dataset: Dataset) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", nargs="?", default=default_data())
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()

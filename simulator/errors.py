@@ -1,16 +1,16 @@
 """The error tree. Callers branch on the class; every error says what to do about it.
 
-    EgostreamError
-    ├── InputError            what the person gave is wrong: one clear line, exit code 2
-    │   ├── DatasetError      a path or a file of a dataset; carries path, line and reason
-    │   └── ConfigError       an unknown system, a bad option, a run folder that can't be used
-    ├── LogError              the event log refused or can't be reached
-    │   ├── TopicError        a topic that is missing, or exists with other settings
-    │   └── FencedError       this consumer lost its partitions; what it did was not committed
-    ├── DecodeError           bytes that are no event; they go whole to the dead-letter topic
-    ├── InvariantError        a broken invariant; carries the offending events' ids
-    ├── MemorySystemError     a memory system failed; carries lane, operation and reason
-    └── StallError            nothing moves; names who waits for what
+EgostreamError
+├── InputError            what the person gave is wrong: one clear line, exit code 2
+│   ├── DatasetError      a path or a file of a dataset; carries path, line and reason
+│   └── ConfigError       an unknown system, a bad option, a run folder that can't be used
+├── LogError              the event log refused or can't be reached
+│   ├── TopicError        a topic that is missing, or exists with other settings
+│   └── FencedError       this consumer lost its partitions; what it did was not committed
+├── DecodeError           bytes that are no event; they go whole to the dead-letter topic
+├── InvariantError        a broken invariant; carries the offending events' ids
+├── MemorySystemError     a memory system failed; carries lane, operation and reason
+└── StallError            nothing moves; names who waits for what
 """
 
 from __future__ import annotations

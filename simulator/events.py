@@ -5,8 +5,8 @@ belongs to one, `event_time_us` (simulated microseconds since 1970-01-01 UTC), `
 segment that its author had seen; -1 before the first) and `causes` (ids of the events that led to it).
 Values hold nothing that differs between two runs of the same inputs: wall times travel in record headers.
 
-On the wire an event is JSON with its `kind` and the schema version `v`. Fields with default values are left out;
-unknown fields are ignored, so that a newer writer doesn't break an older reader. An unknown kind, a missing
+On the wire an event is JSON with its `kind` and the schema version `v`. Fields with default values are left
+out; unknown fields are ignored, so that a newer writer doesn't break an older reader. An unknown kind, a missing
 field or a wrong type raises DecodeError, and the bytes go whole to the dead-letter topic.
 """
 
@@ -78,7 +78,7 @@ class Vote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
-    """What every event has. Events hold no cycles, so the garbage collector need not look at them (`gc=False`)."""
+    """What every event has. They hold no cycles, so the garbage collector need not look at them."""
 
     id: str
     run: str
@@ -102,7 +102,7 @@ class TrajectoryEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True):
     step: int
 
 
-# --- topic observations ---------------------------------------------------------------------------------------
+# --- topic observations ----------------------------------------------------------------------------
 
 
 class ObservationEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="observation"):
@@ -139,7 +139,7 @@ class StreamEndedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag
     segments: int
 
 
-# --- topics deltas, tasks, responses, feedback, commits -----------------------------------------------------
+# --- topics deltas, tasks, responses, feedback, commits --------------------------------------------
 
 
 class DeltaEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="delta"):
@@ -198,7 +198,7 @@ class CommittedEvent(TrajectoryEvent, frozen=True, kw_only=True, omit_defaults=T
     error: str | None = None
 
 
-# --- topics anchors and verdicts (never read by agents) --------------------------------------------------------
+# --- topics anchors and verdicts (never read by agents) --------------------------------------------
 
 
 class AnchorTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,8 +209,8 @@ class AnchorTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnchorEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="anchor"):
-    """A piece of evidence with its two tasks and gold behaviour. `anchor` is opaque (`A1_JAKE/s9/e0`): it goes
-    into trajectory ids, which agents see, while `evidence_id` often says what the evidence is."""
+    """A piece of evidence with its two tasks and gold behaviour. `anchor` is opaque (`A1_JAKE/s9/e0`): it
+    goes into trajectory ids, which agents see, while `evidence_id` often says what the evidence is."""
 
     anchor: str
     segment: int
@@ -239,7 +239,7 @@ class VerdictEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag
     feedback: FeedbackDraft | None = None
 
 
-# --- topic control -------------------------------------------------------------------------------------------
+# --- topic control ---------------------------------------------------------------------------------
 
 
 class RunStartedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
@@ -281,9 +281,11 @@ class SegmentReleasedEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=T
     segment: int
 
 
-class TrajectoryClosedEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="trajectory_closed"):
-    """A trajectory has ended. With a `reason` it ended early, and the metrics in `unjudged` can't be judged: what
-    they would be judged on never came."""
+class TrajectoryClosedEvent(
+    LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="trajectory_closed"
+):
+    """A trajectory has ended. With a `reason` it ended early, and the metrics in `unjudged` can't be judged:
+    what they would be judged on never came."""
 
     trajectory: str
     anchor: str
@@ -305,7 +307,7 @@ class RunEndedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="r
     unjudged: int
 
 
-# --- topic dead ----------------------------------------------------------------------------------------------
+# --- topic dead ------------------------------------------------------------------------------------
 
 
 class DeadLetterEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="dead_letter"):
@@ -355,7 +357,9 @@ def decode(value: bytes) -> AnyEvent:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DecodeError(str(error)) from error
     if event.v > SCHEMA_VERSION:
-        raise DecodeError(f"schema version {event.v} is newer than this reader's {SCHEMA_VERSION}: upgrade egostream")
+        raise DecodeError(
+            f"schema version {event.v} is newer than {SCHEMA_VERSION}, this reader's: upgrade egostream"
+        )
     return event
 
 
