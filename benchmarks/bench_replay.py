@@ -2,9 +2,10 @@
 
     python benchmarks/bench_replay.py [DATA] [--rounds 5]
 
-DATA is a dataset path (default: the real week of A1_JAKE in $EGOSTREAM_DATA or ../shared/data, else a synthetic
-one of its size). The plain loop encodes ready-made events, inserts them in batches of 1000 in one table, selects
-and decodes them again: no pacing, no headers, no agent. Both take turns; 1.0 means as fast as the plain loop.
+DATA is a dataset path (default: the real week of A1_JAKE in $EGOSTREAM_DATA or ../shared/data, else a
+synthetic one of its size). The plain loop encodes ready-made events, inserts them in batches of 1000 in one
+table, selects and decodes them again: no pacing, no headers, no agent. Both take turns; 1.0 means as fast as
+the plain loop.
 """
 
 from __future__ import annotations

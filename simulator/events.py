@@ -6,8 +6,8 @@ segment that its author had seen; -1 before the first) and `causes` (ids of the 
 Values hold nothing that differs between two runs of the same inputs: wall times travel in record headers.
 
 On the wire an event is JSON with its `kind` and the schema version `v`. Fields with default values are left
-out; unknown fields are ignored, so that a newer writer doesn't break an older reader. An unknown kind, a missing
-field or a wrong type raises DecodeError, and the bytes go whole to the dead-letter topic.
+out; unknown fields are ignored, so that a newer writer doesn't break an older reader. An unknown kind, a
+missing field or a wrong type raises DecodeError, and the bytes go whole to the dead-letter topic.
 """
 
 from __future__ import annotations

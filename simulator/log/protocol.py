@@ -1,12 +1,13 @@
 """The log: one small protocol that SQLite and Kafka both keep.
 
-A log holds topics; a topic holds partitions; a partition holds records at gapless offsets from 0. Order exists
+A log holds topics; a topic holds partitions; a partition holds records at rising offsets. Order exists
 within a partition only. A record has a key, a value, headers and a time stamp in milliseconds that carries
 event time (as Kafka's `CreateTime`).
 
-Consumers subscribe, alone or as a member of a group. A group shares the partitions of its topics; co-partitioned
-topics are shared alike (partition p of each goes to the same member). What a group has committed survives its
-members. `Subscription.transact` appends records and commits offsets in one transaction: both or neither are seen.
+Consumers subscribe, alone or as a member of a group. A group shares the partitions of its topics;
+co-partitioned topics are shared alike (partition p of each goes to the same member). What a group has
+committed survives its members. `Subscription.transact` appends records and commits offsets in one
+transaction: both or neither are seen.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Record(NamedTuple):
 
 
 class StoredRecord(NamedTuple):
-    """A record as read. `append_time_ms` is unknown to clients on Kafka topics with event time: not offered."""
+    """A record as read. When it was appended is not offered: Kafka's stamps carry event time instead."""
 
     topic: str
     partition: int
@@ -104,9 +105,9 @@ class Log(Protocol):
         group: str | None = None,
         start: Literal["earliest", "latest"] | Mapping[TopicPartition, int] = "earliest",
     ) -> AbstractAsyncContextManager[Subscription]:
-        """Read topics, alone (every partition) or as a member of a group (a share of them, from what the group
-        committed). `start` holds where nothing was committed; a mapping names offsets, and partitions that
-        it lacks start at the earliest record."""
+        """Read topics, alone (every partition) or as a member of a group (a share of them, from what the
+        group committed). `start` holds where nothing was committed; a mapping names offsets, and partitions
+        that it lacks start at the earliest record."""
 
     async def aclose(self) -> None:
         """Let go of files and connections. What was appended stays."""
