@@ -8,16 +8,17 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
+from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from consumers.scores import LABELS, MAIN_METRICS, Amount, GroupRate, MetricRate, Row, Scores
+from consumers.scores import LABELS, MAIN_METRICS, Amount, Cost, GroupRate, MetricRate, Row, Scores
 from simulator.events import Metric
 from simulator.protocols.streammembench import METRICS, STEPS
 
@@ -27,6 +28,14 @@ METRIC_TITLES: Final[Mapping[Metric, str]] = {
     "fi": "Feedback incorporation",
     "fur": "Follow-up reuse",
     "fur_uncommitted": "Follow-up reuse, uncommitted",
+}
+
+GroupName = Literal["third", "type", "subject"]
+GROUPS: Final[tuple[GroupName, ...]] = ("third", "type", "subject")
+_GROUPS: Final[Mapping[GroupName, tuple[str, Callable[[Scores], Sequence[GroupRate]]]]] = {
+    "third": ("Early, middle and late thirds of each stream", lambda scores: scores.thirds),
+    "type": ("By evidence type", lambda scores: scores.by_evidence_type),
+    "subject": ("By subject", lambda scores: scores.by_subject),
 }
 
 _DAGGER: Final = "†"
@@ -70,31 +79,50 @@ def summary_lines(scores: Scores) -> list[str]:
     return lines
 
 
+def new_table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
+    """An empty table in the one style that all have, narrow enough for 80 columns; `numbers` are the columns
+    to align right."""
+    table = Table(
+        title=title or None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    return table
+
+
 def score_table(scores: Scores) -> Table:
     """Systems as rows, the four metrics as columns, each rate with its denominator."""
-    table = Table(title="Scores", title_justify="left", caption_justify="left")
-    table.add_column("System")
-    for metric in MAIN_METRICS:
-        table.add_column(METRIC_TITLES[metric], justify="right")
+    titles = [METRIC_TITLES[metric].replace(" ", "\n", 1) for metric in MAIN_METRICS]
+    table = new_table("Scores (passed / judged)", "System", *titles, numbers=titles)
     for system in scores.systems:
         rates = [rate for rate in scores.scores if rate.system == system]
         table.add_row(_system(scores, system), *(_rate(rate) for rate in rates))
-    notes = ["Passed / judged. Feedback incorporation counts only where the first answer failed."]
+    return table
+
+
+def score_notes(scores: Scores) -> list[str]:
+    """What must be known to read the score table."""
+    notes = ["Feedback incorporation counts only where the first answer failed."]
     if scores.privileged:
         notes.append(f"{_DAGGER} is handed the evidence: an upper bound, not a competitor.")
-    table.caption = Text("\n".join(notes))
-    return table
+    return notes
 
 
 def label_table(scores: Scores) -> Table:
     """Why trajectories failed, one column a system."""
-    table = Table(title="Where it went wrong", title_justify="left")
-    table.add_column("Trajectories")
+    table = new_table("Where it went wrong", "Trajectories")
     for labels in scores.labels:
         table.add_column(_system(scores, labels.system), justify="right")
     table.add_row("no failure", *(str(labels.no_failure) for labels in scores.labels))
     for label in LABELS:
-        table.add_row(label, *(str(labels.labels[label]) for labels in scores.labels))
+        table.add_row(
+            label, *(str(labels.labels[label]) for labels in scores.labels)
+        )
     if any(labels.unlabelled for labels in scores.labels):
         unlabelled = (sum(labels.unlabelled.values()) for labels in scores.labels)
         table.add_row("can't tell: unjudged", *(str(count) for count in unlabelled))
@@ -102,38 +130,30 @@ def label_table(scores: Scores) -> Table:
 
 
 def cost_table(scores: Scores) -> Table:
-    """What each system cost, as means; an en dash where nothing was measured."""
-    table = Table(title="Cost", title_justify="left")
-    table.add_column("System")
-    for title in (
-        "Bytes stored\nper segment",
-        "Seconds to ingest\na segment",
-        "Seconds to\nanswer T1",
-        "Tokens per segment\ningested",
-        "Tokens per\ntrajectory",
-        "Tokens\nin all",
-    ):
-        table.add_column(title, justify="right")
+    """What each system cost, as means; an en dash where nothing was measured. Tokens only where a model was
+    asked."""
+    titles = ["Stored\nper segment", "Ingest\nper segment", "Answer\nto T1"]
+    with_tokens = any(sum(_tokens(cost)) for cost in scores.costs)
+    if with_tokens:
+        titles += ["Tokens\nper segment", "Tokens per\ntrajectory", "Tokens\nin all"]
+    table = new_table("Cost (means)", "System", *titles, numbers=titles)
     for cost in scores.costs:
-        spent = [tokens.total for tokens in (cost.ingest_tokens, cost.trajectory_tokens) if tokens]
-        table.add_row(
-            _system(scores, cost.system),
-            _mean(cost.stored_bytes, ",.0f"),
-            _mean(cost.ingest_seconds, ".4f"),
-            _mean(cost.answer_seconds, ".4f"),
-            _mean(cost.ingest_tokens, ",.0f"),
-            _mean(cost.trajectory_tokens, ",.0f"),
-            f"{sum(spent):,.0f}" if spent else "–",
-        )
+        cells = [_mean(cost.stored_bytes, _bytes), _mean(cost.ingest_seconds, _seconds)]
+        cells.append(_mean(cost.answer_seconds, _seconds))
+        if with_tokens:
+            cells += [
+                _mean(cost.ingest_tokens, "{:,.0f}".format),
+                _mean(cost.trajectory_tokens, "{:,.0f}".format),
+            ]
+            cells.append(f"{sum(_tokens(cost)):,.0f}" if _tokens(cost) else "–")
+        table.add_row(_system(scores, cost.system), *cells)
     return table
 
 
 def ablation_table(scores: Scores) -> Table:
     """Follow-up reuse with and without the commit, over the same trajectories."""
-    table = Table(title="What the commit made of it", title_justify="left")
-    table.add_column("System")
-    for title in ("Committed", "Uncommitted", "Difference", "Only committed", "Only uncommitted", "Unpaired"):
-        table.add_column(title, justify="right")
+    titles = ("Committed", "Uncommitted", "Difference", "Only\ncommitted", "Only\nuncommitted", "Unpaired")
+    table = new_table("What the commit made of follow-up reuse", "System", *titles, numbers=titles)
     for arm in scores.ablation:
         table.add_row(
             _system(scores, arm.system),
@@ -147,35 +167,33 @@ def ablation_table(scores: Scores) -> Table:
     return table
 
 
-def group_table(scores: Scores, title: str, rates: Sequence[GroupRate]) -> Table:
-    """One group a row within each system."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("System")
-    table.add_column("Group")
-    for metric in MAIN_METRICS:
-        table.add_column(METRIC_TITLES[metric], justify="right")
+def group_table(scores: Scores, group: GroupName) -> Table:
+    """The metrics by group, below each system's name."""
+    title, rates_of = _GROUPS[group]
+    titles = [METRIC_TITLES[metric].replace(" ", "\n", 1) for metric in MAIN_METRICS]
+    table = new_table(title, "System", *titles, numbers=titles)
     cells: dict[tuple[str, str], list[str]] = {}
-    for rate in rates:
+    for rate in rates_of(scores):
         cells.setdefault((rate.system, rate.group), []).append(_rate(rate))
     last = None
-    for (system, group), row in cells.items():
-        table.add_row(_system(scores, system) if system != last else "", Text(group), *row)
+    for (system, name), row in cells.items():
+        if system != last:
+            table.add_row(_system(scores, system))
+        table.add_row(Text(f"  {name}"), *row)
         last = system
     return table
 
 
-def render(scores: Scores, *, details: bool = False) -> RenderableType:
-    """Summary and tables for a terminal. `details`: also by third, evidence type and subject."""
-    parts: list[RenderableType] = [Text("\n".join(summary_lines(scores))), score_table(scores)]
+def render(scores: Scores, groups: Sequence[GroupName] = ()) -> RenderableType:
+    """Summary and tables for a terminal, also by these groups. Lines of text are not wrapped."""
+    tables = [group_table(scores, group) for group in groups]
     if scores.ablation:
-        parts.append(ablation_table(scores))
-    parts += [label_table(scores), cost_table(scores)]
-    if details:
-        parts += [
-            group_table(scores, "Early, middle and late thirds of each stream", scores.thirds),
-            group_table(scores, "By evidence type", scores.by_evidence_type),
-            group_table(scores, "By subject", scores.by_subject),
-        ]
+        tables.insert(0, ablation_table(scores))
+    tables += [label_table(scores), cost_table(scores)]
+    parts: list[RenderableType] = [_unwrapped(summary_lines(scores)), "", score_table(scores)]
+    parts.append(_unwrapped(score_notes(scores)))
+    for table in tables:
+        parts += ["", table]
     return Group(*parts)
 
 
@@ -270,14 +288,33 @@ def _system(scores: Scores, system: str) -> Text:
     return Text(f"{system} {_DAGGER}" if system in scores.privileged else system)
 
 
+def _unwrapped(lines: Sequence[str]) -> Text:
+    return Text("\n".join(lines), no_wrap=True, overflow="ignore")
+
+
 def _rate(rate: MetricRate | GroupRate) -> str:
     shown = "–" if rate.rate is None else f"{rate.rate:.1%}"
     counted = f"{shown} ({rate.passed}/{rate.judged})"
-    return f"{counted}, {rate.unjudged} unjudged" if rate.unjudged else counted
+    return f"{counted}\n{rate.unjudged} unjudged" if rate.unjudged else counted
 
 
-def _mean(amount: Amount | None, spec: str) -> str:
-    return "–" if amount is None else format(amount.mean, spec)
+def _mean(amount: Amount | None, shown: Callable[[float], str]) -> str:
+    return "–" if amount is None else shown(amount.mean)
+
+
+def _bytes(count: float) -> str:
+    return f"{count:,.0f} B"
+
+
+def _seconds(seconds: float) -> str:
+    """Three digits that count: 0.013 ms, 12.6 ms, 1.53 s."""
+    if seconds >= 1:
+        return f"{seconds:,.2f} s"
+    return f"{seconds * 1000:.1f} ms" if seconds >= 0.01 else f"{seconds * 1000:.3f} ms"
+
+
+def _tokens(cost: Cost) -> list[float]:
+    return [amount.total for amount in (cost.ingest_tokens, cost.trajectory_tokens) if amount]
 
 
 def _number(count: int, one: str, many: str) -> str:

@@ -1,19 +1,24 @@
-"""What all commands share: options, errors as one line, exit codes, logging, and how results are printed."""
+"""What all commands share: options, errors as one line, exit codes, logging, and how things are printed.
+
+Results go to standard output, all else (progress, notes, errors, logs) to standard error.
+"""
 
 from __future__ import annotations
 
 import functools
 import logging
+import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import IO, Any, NoReturn, ParamSpec, TypeVar
 
 import anyio
 import click
 import msgspec
 import structlog
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from simulator.errors import EgostreamError
 
@@ -22,9 +27,75 @@ T = TypeVar("T")
 
 EXIT_UNJUDGED = 4
 """The run ended, and a share of it is unjudged: the scores stand on fewer trajectories than there are."""
+EXIT_STOPPED = 130
+EXIT_NO_READER = 141
+"""Whoever read standard error went away, as SIGPIPE would say it."""
+PIPED_WIDTH = 120
+"""Columns of tables where standard output is no terminal and $COLUMNS doesn't say."""
 
-out = Console(highlight=False, soft_wrap=False)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+FOLDER = click.Path(path_type=Path)
+
+
+class OutputClosedError(Exception):
+    """Whoever read our output has enough of it (`| head`)."""
+
+    def __init__(self, stream: IO[Any]) -> None:
+        self.stream = stream
+        super().__init__("nobody reads the output any more")
+
+
+class StoppedError(click.ClickException):
+    """Ctrl-C, after everything was let go of cleanly. The message says what stays."""
+
+    exit_code = EXIT_STOPPED
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """One line on standard error."""
+        note(f"egostream: {self.message}")
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        """Instead of rich's own way out, which exits with 1 from wherever it is."""
+        raise OutputClosedError(self.file)
+
+
+def _width(stream: IO[str]) -> int | None:
+    return None if stream.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
+
+
+out = _Console(highlight=False, width=_width(sys.stdout))
+err = _Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def show(renderable: RenderableType, *, wrap: bool = True) -> None:
+    """A table or the like on standard output. Text that is not to be wrapped is not cropped either."""
+    out.print(renderable, crop=False, soft_wrap=not wrap)
+
+
+def say(text: str | bytes = "") -> None:
+    """A line on standard output as it is: commands to copy stay on one line."""
+    with _open_stream(sys.stdout):
+        click.echo(text)
+
+
+def note(text: str) -> None:
+    """A line on standard error."""
+    with _open_stream(sys.stderr):
+        click.echo(text, err=True)
+
+
+def print_json(value: object) -> None:
+    """One JSON document, indented, on standard output."""
+    say(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+@contextmanager
+def _open_stream(stream: IO[str]) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise OutputClosedError(stream) from error
 
 
 class Settings:
@@ -38,8 +109,10 @@ class Settings:
 def command_options(function: Callable[..., T]) -> Callable[..., T]:
     """Add `--json`, `--quiet`, `--log-level` and `--log-json`; the command gets them as `settings`."""
 
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output, nothing else.")
-    @click.option("--quiet", "-q", is_flag=True, help="No progress.")
+    @click.option(
+        "--json", "as_json", is_flag=True, help="Print JSON on standard output, and nothing else there."
+    )
+    @click.option("--quiet", "-q", is_flag=True, help="No progress and no notes on standard error.")
     @click.option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
@@ -49,27 +122,33 @@ def command_options(function: Callable[..., T]) -> Callable[..., T]:
     )
     @click.option("--log-json", is_flag=True, help="Write log lines as JSON.")
     @functools.wraps(function)
-    def with_settings(*args: Any, as_json: bool, quiet: bool, log_level: str, log_json: bool, **kwargs: Any) -> T:
+    def with_settings(
+        *args: Any, as_json: bool, quiet: bool, log_level: str, log_json: bool, **kwargs: Any
+    ) -> T:
         configure_logging(log_level, as_json=log_json)
-        return function(*args, settings=Settings(as_json, quiet or as_json), **kwargs)
+        return function(*args, settings=Settings(as_json, quiet), **kwargs)
 
     return with_settings
 
 
 def configure_logging(level: str, *, as_json: bool) -> None:
     """Structured log lines on standard error."""
-    renderer: Any = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=False)
+    last: list[Any] = [
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    ]
+    if as_json:
+        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
-            structlog.processors.format_exc_info,
-            renderer,
+            *last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        # looked up for each line: a progress bar stands in for standard error while it is shown
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
 
@@ -79,17 +158,37 @@ def run_async(function: Callable[[], Coroutine[Any, Any, T]]) -> T:
     return anyio.run(function)
 
 
-def print_json(value: object) -> None:
-    """One JSON document, indented, on standard output."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
-
-
 def fail(error: BaseException) -> int:
-    """Say one line about an error and give its exit code."""
-    for inner in _leaves(error):
-        click.echo(f"egostream: error: {' '.join(str(inner).split())}", err=True)
-        return inner.exit_code if isinstance(inner, EgostreamError) else 1
+    """Say one line about an error and give its exit code. What egostream did not raise on purpose is a bug;
+    its traceback is logged at level debug."""
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        command = error.ctx.command_path
+        note(f"{command}: error: {_one_line(error.format_message())} (see `{command} --help`)")
+        return error.exit_code
+    if isinstance(error, click.ClickException):
+        error.show()
+        return error.exit_code
+    leaves = _leaves(error)
+    for leaf in leaves:
+        if isinstance(leaf, OutputClosedError):
+            # what is still buffered goes nowhere, instead of failing again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), leaf.stream.fileno())
+            return EXIT_NO_READER if leaf.stream is sys.stderr else 0
+    structlog.get_logger(__name__).debug("failed", exc_info=error)
+    for leaf in leaves:
+        if isinstance(leaf, EgostreamError):
+            note(f"egostream: error: {_one_line(str(leaf))}")
+            return leaf.exit_code
+        if isinstance(leaf, OSError):
+            note(f"egostream: error: {_one_line(str(leaf))}")
+            return 1
+    what = f"{type(leaves[0]).__name__}: {_one_line(str(leaves[0]))}"
+    note(f"egostream: bug: {what} (run again with --log-level debug for the traceback)")
     return 1
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
@@ -98,11 +197,3 @@ def _leaves(error: BaseException) -> list[BaseException]:
         leaves = [leaf for inner in error.exceptions for leaf in _leaves(inner)]
         return sorted(leaves, key=lambda leaf: not isinstance(leaf, EgostreamError))
     return [error]
-
-
-def expected(error: BaseException) -> bool:
-    """An error that egostream raised on purpose, alone or in a group; anything else is a bug."""
-    return isinstance(_leaves(error)[0], EgostreamError)
-
-
-FOLDER = click.Path(path_type=Path)

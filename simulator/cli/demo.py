@@ -15,34 +15,43 @@ _DATA = "synthetic:seed=7,wearers=2,days=2"
 _SYSTEMS = ("null", "rag_raw", "full_context", "oracle")
 
 
-@click.command()
+@click.command(epilog="Example: egostream demo --out runs/demo")
 @click.option(
     "--out",
     type=common.FOLDER,
     default=Path("demo-run"),
     show_default=True,
+    metavar="RUN",
     help="Folder for the log and the scores; a run that is there is replaced.",
 )
 @common.command_options
 def demo(out: Path, settings: common.Settings) -> int:
-    """Evaluate four memory systems on two made-up people's days. Needs no data and no model; takes seconds."""
+    """Evaluate four memory systems on two made-up people's days.
+
+    Needs no data and no model, and takes seconds.
+    """
     if not settings.json:
-        common.out.print(
-            "Two invented people live through two days, written down line by line. Four memory systems read along,\n"
-            "five minutes at a time. Now and then one is asked for something that a line heard in passing answers\n"
-            "(T1), is told what it missed, and later is asked for something related (T2).\n"
+        common.say(
+            "Two invented people live through two days, written down line by line. Four memory\n"
+            "systems read along, five minutes at a time. Now and then one is asked for something\n"
+            "that a line heard in passing answers; it is told what it missed, and later it is\n"
+            "asked for something related.\n"
         )
     scores = run_options(RunOptions(data=_DATA, systems=_SYSTEMS, out=out, overwrite=True), settings)
     if settings.json:
         common.print_json(scores)
     else:
-        common.out.print(render(scores))
-        common.out.print(
-            "\nFidelity: the memory holds the evidence. Initial evidence use: the first answer used it.\n"
-            "Feedback incorporation: the answer after being told did. Follow-up reuse: the later answer did, from\n"
-            "memory alone.\n"
-            "\nNext, look at what was asked and answered, and then run it on data of your own:\n"
+        common.show(render(scores))
+        common.say(
+            "\nFidelity                the memory holds the evidence\n"
+            "Initial evidence use    the first answer used it\n"
+            "Feedback incorporation  where it did not, the answer after being told did\n"
+            "Follow-up reuse         the later answer used it, from memory alone\n"
+            "\n"
+            "null keeps nothing, rag_raw searches pieces of the day, full_context rereads all of it.\n"
+            "\n"
+            "Next, see what was asked and answered, and try a search of your choice:\n"
             f"    egostream tap {out} responses -n 3\n"
-            "    egostream run --data streammembench_v1_en --system rag_raw --system null --out runs/first"
+            f"    egostream run --data {_DATA} --system bm25=rag_raw:retrieval=bm25 --out bm25-run"
         )
     return 0 if scores.complete else common.EXIT_UNJUDGED

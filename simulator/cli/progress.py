@@ -6,23 +6,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from simulator.cli.common import err
+from simulator.cli import common
 
+FIRST_LINE_S = 2.0
 PLAIN_INTERVAL_S = 10.0
-"""Where standard error is no terminal: seconds between two lines."""
+"""Where standard error is no terminal: seconds to the first line, and then between two."""
 
-Update = Callable[[int, int, str], None]
-"""(done, in all, what to say beside it)."""
+Update = Callable[[float, float, str], None]
+"""(done, in all, what to say beside it): done and in all in any unit that grows evenly with time."""
 
 
 @contextmanager
@@ -30,10 +23,10 @@ def progress_bar(title: str, quiet: bool) -> Iterator[Update]:
     """Gives the function to call with what is done."""
     if quiet:
         yield lambda done, total, note: None
-    elif err.is_terminal:
+    elif common.err.is_terminal:
         with _bar() as bar:
             task = bar.add_task(title, total=None, note="")
-            yield lambda done, total, note: _update(bar, task, done, total, note)
+            yield lambda done, total, note: bar.update(task, completed=done, total=total, note=note)
     else:
         yield _plain(title)
 
@@ -42,39 +35,35 @@ def progress_bar(title: str, quiet: bool) -> Iterator[Update]:
 def files_progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """Progress over files read."""
     with progress_bar(title, quiet) as update:
-        yield lambda done, total: update(done, total, "files")
+        yield lambda done, total: update(done, total, f"{done} of {total} files")
 
 
 def _bar() -> Progress:
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
+        BarColumn(bar_width=16),
+        TaskProgressColumn(),
         TextColumn("{task.fields[note]}", style="dim"),
-        TimeElapsedColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
         TextColumn("left"),
-        TimeRemainingColumn(),
-        console=err,
+        console=common.err,
         transient=True,
     )
 
 
-def _update(bar: Progress, task: TaskID, done: int, total: int, note: str) -> None:
-    bar.update(task, completed=done, total=total, note=note)
-
-
 def _plain(title: str) -> Update:
     began_s = time.monotonic()
-    said_s = began_s
+    next_s = began_s + FIRST_LINE_S
 
-    def say(done: int, total: int, note: str) -> None:
-        nonlocal said_s
+    def say(done: float, total: float, note: str) -> None:
+        nonlocal next_s
         now_s = time.monotonic()
-        if now_s - said_s < PLAIN_INTERVAL_S:
+        if now_s < next_s:
             return
-        said_s = now_s
+        next_s = now_s + PLAIN_INTERVAL_S
         elapsed_s = now_s - began_s
+        share = f"{done / total:.0%}, " if total else ""
         left = f", about {elapsed_s / done * (total - done):.0f} s left" if done else ""
-        err.print(f"{title}: {done} of {total} {note} after {elapsed_s:.0f} s{left}")
+        common.note(f"{title}: {share}{note}, {elapsed_s:.0f} s so far{left}")
 
     return say

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import anyio
 import click
 import msgspec
 
 from producers.datasets import read_dataset
-from producers.replayer import ReplayOptions, ReplayProgress, ReplayStats, replay as replay_lifelogs
+from producers.lifelog import Lifelog
+from producers.replayer import ReplayOptions, ReplayProgress, ReplayStats
+from producers.replayer import replay as replay_lifelogs
+from producers.timeline import Part
 from simulator.cli import common
 from simulator.cli.progress import Update, files_progress, progress_bar
-from simulator.cli.run import RATE
+from simulator.cli.run import parse_rate
 from simulator.clock import Clock
 from simulator.errors import ConfigError
 from simulator.events import RunStartedEvent
@@ -26,18 +29,50 @@ from simulator.topics import Recorder, Topics
 
 
 @click.command(
-    epilog="Example: egostream replay --data EgoLifeCap/Sync --rate 60 --start 'DAY1 11:00' --out runs/live, and in "
-    "another terminal: egostream tap runs/live observations --follow"
+    epilog="""\b
+Example, in two terminals:
+  egostream replay --data synthetic:wearers=1 --rate 60 --out runs/live
+  egostream tap runs/live observations --follow
+"""
 )
-@click.option("--data", required=True, help="A dataset, as `egostream inspect` takes it.")
-@click.option("--out", type=common.FOLDER, required=True, help="Folder for the log.")
+@click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it.")
+@click.option("--out", type=common.FOLDER, required=True, metavar="RUN", help="Folder for the log.")
 @click.option("--overwrite", is_flag=True, help="Replace a run that is already in the folder.")
-@click.option("--rate", type=RATE, default=1.0, show_default=True, help="Simulated seconds per real second, or inf.")
-@click.option("--start", help="First event time ('DAY1 11:00'); whole segments only.")
-@click.option("--end", help="Event time before which to stop.")
-@click.option("--loop", type=click.IntRange(min=1), default=1, show_default=True, help="Repeat N times.")
-@click.option("--stream", "streams", multiple=True, help="Only these streams. May be given several times.")
-@click.option("--language", type=click.Choice(["en", "zh", "both"]), default="en", show_default=True)
+@click.option(
+    "--rate",
+    type=parse_rate,
+    metavar="RATE",
+    default=1.0,
+    show_default=True,
+    help="Simulated seconds per real second: 1 as in life, 60 a minute each second, inf as fast as it goes.",
+)
+@click.option("--start", metavar="TIME", help="First event time, such as 'DAY1 11:00'; whole segments only.")
+@click.option("--end", metavar="TIME", help="Event time before which to stop; whole segments only.")
+@click.option(
+    "--loop",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Repeat it all N times, each time on the days after.",
+)
+@click.option(
+    "--for",
+    "for_s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop after so much real time.",
+)
+@click.option(
+    "--stream", "streams", multiple=True, metavar="NAME", help="Only this stream. May be given several times."
+)
+@click.option(
+    "--language",
+    type=click.Choice(["en", "zh", "both"]),
+    default="en",
+    show_default=True,
+    help="Which language to read where there are two.",
+)
 @common.command_options
 def replay(
     data: str,
@@ -47,14 +82,18 @@ def replay(
     start: str | None,
     end: str | None,
     loop: int,
+    for_s: float | None,
     streams: tuple[str, ...],
     language: Literal["en", "zh", "both"],
     settings: common.Settings,
 ) -> None:
     """Publish a dataset's observations by the clock, RATE times as fast as life.
 
-    Whoever follows the log (a tap, an agent of your own) sees them as they become due. Lateness is measured from the
-    moment an observation was due, not from when it was sent.
+    Whoever follows the log (`egostream tap --follow`, an agent of your own) sees each as it becomes due;
+    hours without an observation pass at that rate too. There are no memory systems and no judges: for
+    those see `egostream run`.
+
+    Lateness is measured from the moment an observation was due, not from when it was sent.
     """
     start_us, end_us = (None if text is None else parse_event_time(text) for text in (start, end))
     if start_us is not None and end_us is not None and start_us >= end_us:
@@ -62,23 +101,39 @@ def replay(
     with files_progress("reading", settings.quiet) as files:
         dataset = read_dataset(data, language=language, streams=streams or None, progress=files)
     lifelogs = list(dataset.lifelogs.values())
+    parts = {
+        log.stream: [log.segments[i] for i in Part.of(log, start_us, end_us).segments] for log in lifelogs
+    }
+    spans = [span for part in parts.values() for span in part]
+    if not spans:
+        days = [f"{log.stream} from {_ends(log)}" for log in lifelogs if log.segments]
+        raise ConfigError(f"no whole segment lies between --start and --end; there is {', '.join(days)}")
+    first_us, last_us = min(span.start_time_us for span in spans), max(span.end_time_us for span in spans)
     identity = {"dataset": dataset.digest, "start": str(start_us), "end": str(end_us), "loop": str(loop)}
     digest = hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
     started = RunStartedEvent(
         id="run/started",
         run=f"replay-{digest[:12]}",
-        event_time_us=min((log.segments[0].start_time_us for log in lifelogs if log.segments), default=0),
+        event_time_us=first_us,
         identity=identity,
         streams=tuple(dataset.lifelogs),
-        segments={log.stream: len(log.segments) for log in lifelogs},
+        segments={stream: loop * len(part) for stream, part in parts.items()},
         systems=(),
         privileged=(),
         anchors=0,
         partitions=1,
         isolation="branch",
     )
+    # at a finite rate time passes evenly, and observations don't; without one it is the other way round
+    span_us = (first_us, last_us) if loop == 1 and math.isfinite(rate) else None
+    newest: ReplayProgress | None = None
 
-    async def publish() -> ReplayStats:
+    def tell(progress: ReplayProgress) -> None:
+        nonlocal newest
+        newest = progress
+        _show(update, progress, span_us)
+
+    async def publish() -> ReplayStats | None:
         prepare_folder(out, overwrite=overwrite)
         async with open_log(str(log_path(out))) as log:
             await log.create_topics(Topics.of(started.run).partitions(started.partitions))
@@ -86,34 +141,61 @@ def replay(
             await log.append([recorder.record(started)])
             options = ReplayOptions(start_us=start_us, end_us=end_us, loop=loop)
             clock = Clock(started.event_time_us, rate)
-            return await replay_lifelogs(log, recorder, lifelogs, clock, options, progress=partial(_show, update))
+            with anyio.move_on_after(math.inf if for_s is None else for_s):
+                return await replay_lifelogs(log, recorder, lifelogs, clock, options, progress=tell)
+        return None
 
-    with progress_bar("replaying", settings.quiet) as update:
-        stats = common.run_async(publish)
+    try:
+        with progress_bar("replaying", settings.quiet) as update:
+            stats = common.run_async(publish)
+    except KeyboardInterrupt as error:
+        published = newest.observations if newest else 0
+        raise common.StoppedError(f"stopped; {published:,} observations are in {log_path(out)}") from error
     if settings.json:
-        common.print_json({**msgspec.to_builtins(stats), "achieved_rate": _finite(stats.achieved_rate)})
-        return
-    common.out.print(
-        f"{stats.observations:,} observations in {stats.segments:,} segments: {stats.simulated_s:,.0f} s of life in "
-        f"{stats.wall_s:.2f} s ({stats.achieved_rate:,.1f} × real time)"
-    )
-    if stats.lateness is not None:
-        late = stats.lateness
-        common.out.print(
-            f"late by (n={late.n:,}): p50 {_ms(late.p50_us)}, p90 {_ms(late.p90_us)}, p99 {_ms(late.p99_us)}, "
-            f"max {_ms(late.max_us)}"
+        common.print_json(_as_json(stats, newest))
+    else:
+        _print(stats, newest, out, for_s)
+
+
+def _as_json(stats: ReplayStats | None, newest: ReplayProgress | None) -> dict[str, object]:
+    if stats is None:
+        return {"ended": False, "observations": newest.observations if newest else 0}
+    return {"ended": True, **msgspec.to_builtins(stats), "achieved_rate": stats.achieved_rate}
+
+
+def _print(stats: ReplayStats | None, newest: ReplayProgress | None, out: Path, for_s: float | None) -> None:
+    if stats is None:
+        published, total = (newest.observations, newest.total) if newest else (0, 0)
+        common.say(f"stopped after {for_s:g} s, as asked: {published:,} of {total:,} observations published")
+    else:
+        common.say(
+            f"{stats.observations:,} observations in {stats.segments:,} segments: {stats.simulated_s:,.0f} s "
+            f"of life in {stats.wall_s:.2f} s ({stats.achieved_rate:,.1f} × real time)"
         )
-    common.out.print(f"Next: egostream tap {out} observations -n 5")
+        if (late := stats.lateness) is not None:
+            common.say(
+                f"late by (n={late.n:,}): p50 {_ms(late.p50_us)}, p90 {_ms(late.p90_us)}, "
+                f"p99 {_ms(late.p99_us)}, max {_ms(late.max_us)}"
+            )
+    common.say(f"The log is {log_path(out)}. Next:\n    egostream tap {out} observations -n 5")
 
 
 def _ms(value_us: float) -> str:
     return f"{value_us / 1000:.1f} ms"
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _show(update: Update, progress: ReplayProgress, span_us: tuple[int, int] | None) -> None:
+    published = f"{progress.observations:,}/{progress.total:,} observations"
+    note = f"{format_event_time(progress.event_time_us)}, {published}"
+    if progress.lateness_us is not None:
+        note += f", {_ms(progress.lateness_us)} late"
+    if span_us is None:
+        update(progress.observations, progress.total, note)
+    else:
+        first_us, last_us = span_us
+        update((progress.event_time_us - first_us) / 1e6, (last_us - first_us) / 1e6, note)
 
 
-def _show(update: Update, progress: ReplayProgress) -> None:
-    late = "" if progress.lateness_us is None else f" · {_ms(progress.lateness_us)} late"
-    update(progress.observations, progress.total, f"{format_event_time(progress.event_time_us)}{late}")
+def _ends(lifelog: Lifelog) -> str:
+    first, last = lifelog.segments[0].start_time_us, lifelog.segments[-1].end_time_us
+    return f"{format_event_time(first)} to {format_event_time(last)}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import click
+import structlog
 
 from consumers.monitor import Progress
 from consumers.score_tables import render, write_scores
@@ -15,70 +16,106 @@ from consumers.scores import Scores
 from simulator.cli import common
 from simulator.cli.progress import Update, files_progress, progress_bar
 from simulator.eventtime import format_event_time
-from simulator.run import RunOptions, execute, plan_run
+from simulator.run import Plan, RunOptions, execute, plan_run
+from simulator.runfolder import log_path
 
 
-class _Rate(click.ParamType):
-    """Simulated seconds per real second: a positive number or `inf`."""
-
-    name = "rate"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The rate as a number; usage error otherwise."""
-        try:
-            rate = float(str(value).removesuffix("x"))
-        except ValueError:
-            self.fail(f"{value!r} is no rate: write a number such as 60, or inf", param, ctx)
-        if not rate > 0:
-            self.fail(f"{value!r} is no rate: it must be above 0", param, ctx)
-        return rate
+def parse_rate(value: object) -> float:
+    """Simulated seconds per real second: a positive number, or `inf`. Anything else is a usage error."""
+    try:
+        rate = float(str(value).removesuffix("x"))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no rate: write a number such as 60, or inf") from None
+    if not rate > 0:
+        raise click.BadParameter(f"{value!r} is no rate: it must be above 0")
+    return rate
 
 
-RATE = _Rate()
+_log = structlog.get_logger(__name__)
 
 
 @click.command(
-    epilog="Example: egostream run --data streammembench_v1_en --system rag_raw --system bm25=rag_raw:retrieval=bm25 "
-    "--system null --out runs/first"
+    epilog="""\b
+Examples:
+  egostream run --data synthetic:wearers=1 --system null --system rag_raw --out runs/tiny
+  egostream run --data streammembench_v1_en --system rag_raw \\
+      --system bm25=rag_raw:retrieval=bm25 --segments 100 --out runs/first
+"""
 )
-@click.option("--data", required=True, help="A dataset, as `egostream inspect` takes it.")
+@click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it.")
 @click.option(
     "--system",
     "systems",
     multiple=True,
     required=True,
-    help="[LABEL=]NAME[:OPTION=VALUE,...] or your own module:Class. May be given several times.",
+    metavar="SYSTEM",
+    help="A memory system: [LABEL=]NAME[:OPTION=VALUE,...], or your own as module:Class. `egostream systems` "
+    "lists them. May be given several times.",
 )
-@click.option("--out", type=common.FOLDER, required=True, help="Folder for the log and the scores.")
+@click.option(
+    "--out", type=common.FOLDER, required=True, metavar="RUN", help="Folder for the log and the scores."
+)
 @click.option("--overwrite", is_flag=True, help="Replace a run that is already in the folder.")
-@click.option("--stream", "streams", multiple=True, help="Only these streams. May be given several times.")
-@click.option("--segments", type=click.IntRange(min=1), help="Only the first N segments of each stream.")
-@click.option("--language", type=click.Choice(["en", "zh", "both"]), default="en", show_default=True)
+@click.option(
+    "--stream", "streams", multiple=True, metavar="NAME", help="Only this stream. May be given several times."
+)
+@click.option(
+    "--segments", type=click.IntRange(min=1), metavar="N", help="Only the first N segments of each stream."
+)
+@click.option(
+    "--language",
+    type=click.Choice(["en", "zh", "both"]),
+    default="en",
+    show_default=True,
+    help="Which language to read where there are two.",
+)
 @click.option(
     "--isolation",
     type=click.Choice(["branch", "shared"]),
     default="branch",
     show_default=True,
-    help="branch: each trajectory on a fork, many at once. shared: on the one memory, one after the other.",
+    help="branch: each trajectory on a fork of the memory, many at once. shared: on the one memory, one "
+    "after the other, as in the paper.",
 )
 @click.option(
-    "--ablate-commit", is_flag=True, help="Ask each follow-up twice: with and without the interaction committed."
+    "--ablate-commit",
+    is_flag=True,
+    help="Ask each follow-up twice: with and without the interaction committed.",
 )
 @click.option(
-    "--rate", type=RATE, default=math.inf, help="Simulated seconds per real second. [default: inf]"
+    "--rate",
+    type=parse_rate,
+    metavar="RATE",
+    default=math.inf,
+    show_default=True,
+    help="Simulated seconds per real second, or inf.",
 )
 @click.option(
     "--policy",
     type=click.Choice(["hold", "run"]),
     default="hold",
     show_default=True,
-    help="When a lane falls behind: hold lets time wait, run lets time go on.",
+    help="When a memory system falls behind: hold lets time wait, run lets time go on.",
 )
-@click.option("--top-k", type=click.IntRange(min=1), default=10, show_default=True, help="Records an answer may use.")
 @click.option(
-    "--word-budget", type=click.IntRange(min=1), default=500, show_default=True, help="Words an answer may have."
+    "--top-k",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="K",
+    help="Records an answer may use.",
 )
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--word-budget",
+    type=click.IntRange(min=1),
+    default=500,
+    show_default=True,
+    metavar="WORDS",
+    help="Words an answer may have.",
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="For memory systems that draw random numbers."
+)
 @common.command_options
 def run(
     data: str,
@@ -99,8 +136,16 @@ def run(
 ) -> int:
     """Replay a dataset into memory systems, run every trajectory, judge, and score.
 
-    The folder gets log.db (the run itself), verdicts.jsonl, scores.json and trajectories.csv (all read off the log).
-    Stopped with Ctrl-C, what was done can still be read with `egostream scores` and `egostream tap`.
+    A trajectory is: a task (T1), its answer, feedback, perhaps another answer, the commit of that
+    conversation to memory, a second task (T2) and its answer. There is one for each system and anchor.
+
+    \b
+    RUN gets
+      log.db            the run itself: `egostream tap` shows what is in it
+      scores.json       all numbers, read off the log
+      trajectories.csv  one row for each trajectory, with what was asked and answered
+
+    Stopped with Ctrl-C, what was done stays, and `egostream scores` reads it.
     """
     options = RunOptions(
         data=data,
@@ -122,27 +167,53 @@ def run(
     if settings.json:
         common.print_json(scores)
     else:
-        common.out.print(render(scores))
-        common.out.print(f"\nEvery number is read off {out}/log.db. Next: `egostream scores {out} --by subject`, or")
-        common.out.print(f"`egostream tap {out} responses -n 3` to see what was answered.")
+        common.show(render(scores))
+        common.say(f"\nThe log is {log_path(out)}; scores.json and trajectories.csv are beside it.")
+        common.say("Next, split the scores, or see what was asked and answered:")
+        common.say(f"    egostream scores {out} --by third --by subject")
+        common.say(f"    egostream tap {out} responses -n 3")
     return 0 if scores.complete else common.EXIT_UNJUDGED
 
 
 def run_options(options: RunOptions, settings: common.Settings) -> Scores:
-    """Plan and execute with progress; write the results beside the log."""
+    """Plan and execute with progress; write the results beside the log. Ctrl-C raises StoppedError, which
+    says what stays."""
     with files_progress("reading", settings.quiet) as files:
         plan = plan_run(options, files)
-    with progress_bar("running", settings.quiet) as update:
-        scores = common.run_async(partial(execute, plan, partial(_show, update)))
+    started = plan.started
+    if not settings.quiet:
+        common.note(_size(plan))
+    _log.info("run", id=started.run, out=str(options.out), **started.identity)
+    try:
+        with progress_bar("running", settings.quiet) as update:
+            scores = common.run_async(partial(execute, plan, partial(_show, update)))
+    except KeyboardInterrupt as error:
+        raise common.StoppedError(
+            f"stopped; what was done stays: `egostream scores {options.out}` reads it"
+        ) from error
     write_scores(options.out, scores)
+    _log.info(
+        "run_ended", id=started.run, trajectories=scores.trajectories, unjudged=scores.unjudged.trajectories
+    )
     return scores
+
+
+def _size(plan: Plan) -> str:
+    """How much there is to do."""
+    lifelogs = plan.dataset.lifelogs.values()
+    observations = sum(len(lifelog.observations) for lifelog in lifelogs)
+    segments = sum(plan.started.segments.values())
+    systems, anchors = len(plan.systems), plan.started.anchors
+    return (
+        f"{observations:,} observations in {segments:,} segments, {anchors:,} anchors; for {systems} memory "
+        f"systems {systems * segments:,} segments to ingest and {systems * anchors:,} trajectories to judge"
+    )
 
 
 def _show(update: Update, progress: Progress) -> None:
     unjudged = f", {progress.unjudged} verdicts unjudged" if progress.unjudged else ""
-    note = (
-        f"{format_event_time(progress.event_time_us)} · {progress.trajectories} of {progress.trajectories_total} "
-        f"trajectories{unjudged}"
-    )
+    note = f"{progress.trajectories}/{progress.trajectories_total} trajectories{unjudged}"
+    if progress.segments:
+        note = f"{format_event_time(progress.event_time_us)}, {note}"
     total = progress.segments_total + progress.trajectories_total
     update(progress.segments + progress.trajectories, total, note)

@@ -6,51 +6,72 @@ from pathlib import Path
 
 import click
 
-from consumers.score_tables import group_table, render, write_scores
+from consumers.score_tables import GROUPS, GroupName, render, to_csv, write_scores
 from consumers.scores import Scores
 from simulator.cli import common
+from simulator.errors import ConfigError
 from simulator.run import fold_scores
 from simulator.runfolder import open_run
 
-_GROUPS = ("third", "type", "subject")
 
-
-@click.command(epilog="Example: egostream scores runs/first --by third --by subject")
+@click.command(
+    epilog="""\b
+Examples:
+  egostream scores runs/first --by third --by subject
+  egostream scores runs/first --csv - | head
+"""
+)
 @click.argument("folder", type=common.FOLDER, metavar="RUN")
 @click.option(
     "--by",
     "groups",
-    type=click.Choice(_GROUPS),
+    type=click.Choice(GROUPS),
     multiple=True,
-    help="Also split by early/middle/late third of the stream, by evidence type, or by subject.",
+    help="Also split by early/middle/late third of the stream, by evidence type, or by subject. May be given "
+    "several times.",
+)
+@click.option(
+    "--csv",
+    "csv_path",
+    type=click.Path(allow_dash=True, path_type=Path),
+    metavar="FILE",
+    help="Write one row for each trajectory to FILE; with - print that and nothing else.",
 )
 @click.option("--write", is_flag=True, help="Write scores.json and trajectories.csv into the run's folder.")
 @common.command_options
-def scores(folder: Path, groups: tuple[str, ...], write: bool, settings: common.Settings) -> int:
-    """Print the scores of a finished, stopped or running RUN (its folder), with denominators.
+def scores(
+    folder: Path, groups: tuple[GroupName, ...], csv_path: Path | None, write: bool, settings: common.Settings
+) -> int:
+    """Print the scores of a finished, stopped or running RUN (its folder).
 
-    With --json: one object; `scores` has one entry for each system and metric (fidelity, ieu, fi, fur) with passed,
-    judged, unjudged and rate, and `rows` one for each trajectory.
+    Every rate stands beside passed / judged. What could not be judged never counts as failed: it is counted
+    apart, and makes exit code 4.
+
+    With --json: one object, in which `scores` has one entry for each system and metric (fidelity, ieu, fi,
+    fur) with passed, judged, unjudged and rate, and `rows` has one for each trajectory.
     """
+    csv_only = csv_path is not None and str(csv_path) == "-"
+    if csv_only and settings.json:
+        raise ConfigError("--csv - and --json both want standard output: give one, or a file to --csv")
 
     async def read() -> Scores:
         async with open_run(folder) as (log, started):
             return await fold_scores(log, started)
 
     found = common.run_async(read)
-    if write:
-        write_scores(folder, found)
+    written = list(write_scores(folder if folder.is_dir() else folder.parent, found)) if write else []
+    if csv_path is not None and not csv_only:
+        try:
+            csv_path.write_text(to_csv(found), encoding="utf-8", newline="")
+        except OSError as error:
+            raise ConfigError(f"{csv_path} can't be written: {error.strerror}") from error
+        written.append(csv_path)
     if settings.json:
         common.print_json(found)
+    elif csv_only:
+        common.say(to_csv(found).removesuffix("\n").encode())
     else:
-        common.out.print(render(found))
-        by = {
-            "third": ("Early, middle and late thirds of each stream", found.thirds),
-            "type": ("By evidence type", found.by_evidence_type),
-            "subject": ("By subject", found.by_subject),
-        }
-        for group in groups:
-            common.out.print(group_table(found, *by[group]))
-        if write:
-            common.out.print(f"\nWritten: {folder / 'scores.json'}, {folder / 'trajectories.csv'}")
+        common.show(render(found, groups))
+    if written and not settings.quiet:
+        common.note(f"written: {', '.join(map(str, written))}")
     return 0 if found.complete else common.EXIT_UNJUDGED

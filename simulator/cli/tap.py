@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +18,42 @@ from simulator.eventtime import format_event_time
 from simulator.runfolder import open_run
 from simulator.topics import Topics
 
-_HIDDEN = ("kind", "id", "run", "v", "event_time_us", "stream", "causes")
+_IN_HEADING = ("kind", "id", "event_time_us")
+_HIDDEN = ("run", "v", "stream")
+_EMPTY: tuple[object, ...] = (None, "", [], {})
+_TEXT_CHARACTERS = 1000
+_ITEM_CHARACTERS = 160
+_ITEMS = 5
 
 
 @click.command(
-    epilog="Examples: egostream tap runs/first observations --from 'DAY1 11:05' --to 'DAY1 11:06' · "
-    "egostream tap runs/first verdicts --where metric=fur --where outcome=fail · "
-    "egostream tap runs/first deltas --follow"
+    epilog="""\b
+Examples:
+  egostream tap demo-run responses -n 3
+  egostream tap demo-run observations --from 'DAY1 09:05' --to 'DAY1 09:06'
+  egostream tap demo-run verdicts --where metric=fur --where outcome=fail
+  egostream tap demo-run verdicts --where 'scores.r2_evidence>0.4' --json
+  egostream tap demo-run observations --grep '(?i)coffee' --last 5
+  egostream tap runs/live observations --follow
+"""
 )
 @click.argument("folder", type=common.FOLDER, metavar="RUN")
 @click.argument("topic", type=click.Choice(Topics._fields), metavar="TOPIC")
-@click.option("--from", "start", help="First offset, or event time ('DAY1 11:05'), to read.")
-@click.option("--to", "end", help="First offset, or event time, not to read.")
-@click.option("--last", type=click.IntRange(min=1), help="Begin N records before the end.")
-@click.option("-n", "limit", type=click.IntRange(min=1), help="Stop after N matches.")
-@click.option("--follow", "-f", is_flag=True, help="At the end wait for more.")
-@click.option("--grep", help="Regular expression that the event's JSON must contain.")
+@click.option("--from", "start", metavar="PLACE", help="First place to read: an offset, or an event time.")
+@click.option("--to", "end", metavar="PLACE", help="First place not to read: an offset, or an event time.")
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N that match.")
+@click.option("-n", "limit", type=click.IntRange(min=1), metavar="N", help="Stop after N that match.")
+@click.option("--follow", "-f", is_flag=True, help="At the end wait for more, until Ctrl-C.")
+@click.option("--grep", metavar="REGEX", help="Only events whose JSON matches this regular expression.")
 @click.option(
     "--where",
     "filters",
     multiple=True,
-    help="FIELD=VALUE, also != < <= > >= and ~ (regular expression). Dots reach into objects. All must hold.",
+    metavar="FILTER",
+    help="Only events with FIELD=VALUE, or != < <= > >= or ~ (matches a regular expression) for =. Dots "
+    "reach into objects. May be given several times: all must hold.",
 )
-@click.option("--meta", is_flag=True, help="Show topic, partition, offset, key, stamp and headers too.")
+@click.option("--meta", is_flag=True, help="Also partition, offset, key, stamp and headers of each record.")
 @common.command_options
 def tap(
     folder: Path,
@@ -55,17 +68,39 @@ def tap(
     meta: bool,
     settings: common.Settings,
 ) -> None:
-    """Print the events of one TOPIC of a RUN: observations, deltas, tasks, responses, feedback, commits, verdicts,
-    anchors, control or dead.
+    """Print the events of one TOPIC of a RUN, finished, stopped or running. Reading changes nothing.
 
-    With --json: one event a line, as it is in the log. Reading changes nothing, also on a running run.
+    \b
+    TOPIC is one of
+      observations  what was seen and said, and where segments end
+      deltas        what memory systems stored
+      tasks         what they were asked
+      responses     what they answered
+      feedback      what they were told
+      commits       what they were to remember of it
+      verdicts      what the judges decided
+      anchors       the evidence, tasks and gold, for judges only
+      control       run start and end, readiness, trajectories closed
+      dead          what could not be decoded
+
+    A PLACE is an offset (a whole number, in each partition), or an event time: DAY1, 'DAY1 09:05',
+    'DAY1 09:05:30' or 2025-08-16T09:05:30.
+
+    Order is that of the log within each partition. A run of several streams has several partitions, and there
+    is no order between those.
+
+    Long texts and lists are cut short; with --json one whole event a line, as it is in the log.
     """
-    if start is not None and last is not None:
-        raise ConfigError("--from and --last both say where to begin: give one")
     places = [None if place is None else parse_place(place) for place in (start, end)]
     conditions = [parse_condition(text) for text in filters]
     pattern = None if grep is None else compile_pattern(grep)
+    if last is not None and limit is not None and limit > last:
+        raise ConfigError(f"-n {limit} is more than --last {last}")
     count = TapCount()
+
+    def waits() -> None:
+        if not settings.quiet:
+            common.note(f"egostream: that is all of {topic} so far; waiting for more (Ctrl-C stops)")
 
     async def read() -> None:
         async with open_run(folder) as (log, started):
@@ -78,31 +113,38 @@ def tap(
                 last=last,
                 limit=limit,
                 follow=follow,
+                in_time_order=topic == "observations",
                 grep=pattern,
                 conditions=conditions,
+                at_end=waits,
             )
             async for tapped in found:
                 if settings.json:
-                    click.echo(_json_line(tapped, meta))
+                    common.say(_json_line(tapped, meta))
                 else:
-                    common.out.print(_pretty(tapped, meta))
-                if follow:
-                    sys.stdout.flush()
+                    common.show(_pretty(tapped, meta), wrap=common.out.is_terminal)
 
-    common.run_async(read)
-    if not count.matched:
-        reason = f"none of the {count.read} records read matches" if count.read else "there is no record there"
-        click.echo(f"egostream: nothing to print from {topic}: {reason}", err=True)
+    try:
+        common.run_async(read)
+    finally:
+        if not count.matched and not settings.quiet:
+            common.note(f"egostream: nothing to print from {topic}: {_reason(count)}")
+
+
+def _reason(count: TapCount) -> str:
+    if not count.read:
+        return "there is no record there"
+    if count.read == count.outside:
+        return f"all {count.read:,} records read lie outside --from and --to"
+    return f"none of the {count.read - count.outside:,} records read matches"
 
 
 def _json_line(tapped: Tapped, meta: bool) -> bytes:
     record = tapped.record
-    if tapped.event is not None and not meta:
+    if tapped.event is not None and not meta and b"\n" not in record.value:
         return record.value
     event: Any = tapped.event if tapped.event is not None else {"undecodable": record.value}
-    if meta:
-        event = {"event": event, "record": _place(tapped)}
-    return msgspec.json.encode(event)
+    return msgspec.json.encode({"event": event, "record": _place(tapped)} if meta else event)
 
 
 def _place(tapped: Tapped) -> dict[str, Any]:
@@ -123,21 +165,56 @@ def _pretty(tapped: Tapped, meta: bool) -> Text:
     text.append(f"{format_event_time(record.timestamp_ms * 1000)} ", style="dim")
     if event is None:
         text.append("undecodable ", style="red")
-        text.append(repr(record.value))
+        text.append(f"{record.value!r}")
     else:
         text.append(f"{event.get('kind', '?')} ", style="bold cyan")
-        text.append(str(event.get("id", "")), style="green")
+        text.append(_clean(str(event.get("id", ""))), style="green")
         for name, value in event.items():
-            if name in _HIDDEN:
+            if name in _IN_HEADING or name in _HIDDEN or value in _EMPTY:
                 continue
-            shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
             text.append(f"\n    {name}: ", style="dim")
-            text.append(shown)
-        if event.get("causes"):
-            text.append("\n    causes: ", style="dim")
-            text.append(", ".join(map(str, event["causes"])))
+            text.append(_shown(event, name, value))
     if meta:
         for name, value in _place(tapped).items():
             text.append(f"\n    [{name}] ", style="dim")
-            text.append(str(value))
+            text.append(_clean(str(value)))
     return text
+
+
+def _shown(event: dict[str, Any], name: str, value: Any) -> str:
+    if event.get("kind") == "dead_letter" and name in ("value", "key"):
+        return repr(base64.b64decode(value))
+    if isinstance(value, list):
+        items = [_cut(_item(item), _ITEM_CHARACTERS) for item in value[:_ITEMS]]
+        if len(value) > _ITEMS:
+            items.append(f"… {len(value) - _ITEMS:,} more")
+        if all(isinstance(item, str | int | float) for item in value):
+            return ", ".join(items)
+        return f"{len(value):,}" + "".join(f"\n        {item}" for item in items)
+    if isinstance(value, dict):
+        return _cut(_item(value), _TEXT_CHARACTERS)
+    shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return _cut(_clean(shown), _TEXT_CHARACTERS).replace("\n", "\n        ")
+
+
+def _item(value: Any) -> str:
+    """A part of an event on one line; an object as `name value · name value`, ids first and texts last."""
+    if isinstance(value, dict):
+        return " · ".join(f"{name} {_item(part)}" for name, part in value.items() if part not in _EMPTY)
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return " ".join(_clean(shown).split())
+
+
+def _cut(text: str, characters: int) -> str:
+    return (
+        text
+        if len(text) <= characters
+        else f"{text[:characters]}… ({len(text) - characters:,} characters more)"
+    )
+
+
+def _clean(text: str) -> str:
+    """Without what would move the cursor or change colours: texts come from other people's files."""
+    return "".join(c if c.isprintable() or c == "\n" else " " if c == "\t" else "�" for c in text)
