@@ -1,0 +1,1 @@
+"""Tools for developing egostream; nothing of the package needs them."""

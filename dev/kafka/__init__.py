@@ -1,0 +1,1 @@
+"""Real Kafka brokers on loopback without Docker: see `cluster`."""
