@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench clean kafka kafka3 kafka-stop
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -21,6 +21,16 @@ check: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed-dev
 	for bench in benchmarks/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+
+# Real brokers for development, without Docker (needs Java 17 and Maven): see dev/kafka/cluster.py.
+kafka:
+	$(PYTHON) dev/kafka/cluster.py start
+
+kafka3:
+	$(PYTHON) dev/kafka/cluster.py start --name dev3 --brokers 3
+
+kafka-stop:
+	$(PYTHON) dev/kafka/cluster.py stop --all
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

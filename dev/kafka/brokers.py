@@ -199,9 +199,7 @@ def start(
 def named(name: str = "dev", data: Path = DATA) -> Cluster:
     """The cluster of this name, which need not exist. Raises ToolError for what can't be a name."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,60}", name) or name in ("jars", "tests"):  # other things there
-        raise ToolError(
-            f"a cluster can't be named {name!r}: small letters, digits and '-' only, and not 'jars'"
-        )
+        raise ToolError(f"a cluster can't be named {name!r}: use small letters, digits and '-'")
     return Cluster(data / name)
 
 
