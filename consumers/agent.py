@@ -90,7 +90,7 @@ class _Agent:
         self.topics = Topics.of(started.run)
         self.recorder = Recorder.for_run(started)
         self.lanes: dict[str, Lane] = {}
-        self.queues: dict[str, MemoryObjectSendStream[_Work]] = {}
+        self.queues: dict[str, tuple[MemoryObjectSendStream[_Work], MemoryObjectReceiveStream[_Work]]] = {}
         self.segment_tickets: dict[str, Ticket] = {}
         self._lane_names: set[str] = set()
         # All agents read the same records: one of them buries what can't be used, so that it is buried once.
@@ -116,7 +116,9 @@ class _Agent:
                 while True:
                     self._take(await subscription.poll(max_records=2000), tasks)
         finally:
-            for lane in self.lanes.values():
+            for stream, lane in self.lanes.items():
+                for end in self.queues[stream]:
+                    end.close()
                 await lane.aclose()
 
     def _take(self, records: Sequence[StoredRecord], tasks: TaskGroup) -> None:
@@ -136,7 +138,7 @@ class _Agent:
                 lane = lanes.get(event.stream) or self._join_stream(event, tasks)
                 segment = lane.close_segment(event)
                 ticket = self.segment_tickets.pop(event.stream)
-                self.queues[event.stream].send_nowait((segment, event.id, ticket))
+                self.queues[event.stream][0].send_nowait((segment, event.id, ticket))
             elif (
                 isinstance(event, TaskEvent | FeedbackEvent | CommitEvent) and event.lane in self._lane_names
             ):
@@ -159,16 +161,15 @@ class _Agent:
         # Unbounded on purpose: the replayer's `hold` bounds what waits here, and a bound here would make one
         # slow lane stop the trajectories of all the others.
         send, receive = anyio.create_memory_object_stream[_Work](math.inf)
-        self.queues[stream] = send
+        self.queues[stream] = (send, receive)
         tasks.start_soon(self._ingest, lane, receive)
         return lane
 
     async def _ingest(self, lane: Lane, queue: MemoryObjectReceiveStream[_Work]) -> None:
-        async with queue:
-            async for segment, closed_id, ticket in queue:
-                began_us = wall_us()
-                delta = await lane.ingest(segment, closed_id)
-                self.outbox.put(delta, ticket, began_us=began_us, ended_us=wall_us())
+        async for segment, closed_id, ticket in queue:
+            began_us = wall_us()
+            delta = await lane.ingest(segment, closed_id)
+            self.outbox.put(delta, ticket, began_us=began_us, ended_us=wall_us())
 
     async def _work(self, lane: Lane, event: TaskEvent | FeedbackEvent | CommitEvent, ticket: Ticket) -> None:
         if isinstance(event, FeedbackEvent) and event.type == "affirm":

@@ -119,12 +119,12 @@ class Lane:
         )
         try:
             delta = await self._call("ingest", lambda: self.memory.ingest(segment), Delta)
-            written = self._written("ingest", event, delta)
+            event = self._written("ingest", event, delta)  # if the fork fails: it is stored all the same
             if self.isolation == "branch":
                 self._snapshots[segment.segment] = self._fork(self.memory)
         except MemorySystemError as failure:
             return self._failed(event, failure)
-        return written
+        return event
 
     async def release(self, segment: int) -> None:
         """Forget the snapshots up to and including `segment`: no trajectory starts on them any more."""
