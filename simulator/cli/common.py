@@ -9,8 +9,7 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import IO, Any, NoReturn, ParamSpec, TypeVar
 
@@ -75,27 +74,20 @@ def show(renderable: RenderableType, *, wrap: bool = True) -> None:
 
 def say(text: str | bytes = "") -> None:
     """A line on standard output as it is: commands to copy stay on one line."""
-    with _open_stream(sys.stdout):
+    try:
         click.echo(text)
+    except BrokenPipeError as error:
+        raise OutputClosedError(sys.stdout) from error
 
 
 def note(text: str) -> None:
-    """A line on standard error."""
-    with _open_stream(sys.stderr):
-        click.echo(text, err=True)
+    """A line on standard error, above a progress bar if there is one."""
+    err.print(text, markup=False, emoji=False)
 
 
 def print_json(value: object) -> None:
     """One JSON document, indented, on standard output."""
     say(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
-
-
-@contextmanager
-def _open_stream(stream: IO[str]) -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError as error:
-        raise OutputClosedError(stream) from error
 
 
 class Settings:

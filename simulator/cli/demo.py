@@ -32,10 +32,10 @@ def demo(out: Path, settings: common.Settings) -> int:
     """
     if not settings.json:
         common.say(
-            "Two invented people live through two days, written down line by line. Four memory\n"
-            "systems read along, five minutes at a time. Now and then one is asked for something\n"
-            "that a line heard in passing answers; it is told what it missed, and later it is\n"
-            "asked for something related.\n"
+            "Two invented people live through two days, written down line by line. Four\n"
+            "memory systems read along, five minutes at a time. Now and then one is asked\n"
+            "for something that a line heard in passing answers; it is told what it missed,\n"
+            "and later it is asked for something related.\n"
         )
     scores = run_options(RunOptions(data=_DATA, systems=_SYSTEMS, out=out, overwrite=True), settings)
     if settings.json:
@@ -48,10 +48,10 @@ def demo(out: Path, settings: common.Settings) -> int:
             "Feedback incorporation  where it did not, the answer after being told did\n"
             "Follow-up reuse         the later answer used it, from memory alone\n"
             "\n"
-            "null keeps nothing, rag_raw searches pieces of the day, full_context rereads all of it.\n"
+            "null keeps nothing, rag_raw searches pieces of the days, full_context keeps all.\n"
             "\n"
             "Next, see what was asked and answered, and try a search of your choice:\n"
-            f"    egostream tap {out} responses -n 3\n"
-            f"    egostream run --data {_DATA} --system bm25=rag_raw:retrieval=bm25 --out bm25-run"
+            f"    egostream tap {out} responses --where lane=rag_raw@W01_ADA -n 3\n"
+            "    egostream run --data synthetic: --system rag_raw:retrieval=bm25 --out bm25"
         )
     return 0 if scores.complete else common.EXIT_UNJUDGED

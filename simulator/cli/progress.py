@@ -41,10 +41,10 @@ def files_progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], Non
 def _bar() -> Progress:
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(bar_width=16),
+        BarColumn(bar_width=12),
         TaskProgressColumn(),
         TextColumn("{task.fields[note]}", style="dim"),
-        TimeRemainingColumn(elapsed_when_finished=True),
+        TimeRemainingColumn(compact=True),
         TextColumn("left"),
         console=common.err,
         transient=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,7 @@ from simulator.clock import Clock
 from simulator.errors import ConfigError
 from simulator.events import RunStartedEvent
 from simulator.eventtime import format_event_time, parse_event_time
+from simulator.intake import read_to_end
 from simulator.log import open_log
 from simulator.runfolder import log_path, prepare_folder
 from simulator.topics import Recorder, Topics
@@ -126,14 +128,9 @@ def replay(
     )
     # at a finite rate time passes evenly, and observations don't; without one it is the other way round
     span_us = (first_us, last_us) if loop == 1 and math.isfinite(rate) else None
-    newest: ReplayProgress | None = None
 
-    def tell(progress: ReplayProgress) -> None:
-        nonlocal newest
-        newest = progress
-        _show(update, progress, span_us)
-
-    async def publish() -> ReplayStats | None:
+    async def publish() -> ReplayStats | int:
+        """What it did, or, stopped by --for, how many observations are published."""
         prepare_folder(out, overwrite=overwrite)
         async with open_log(str(log_path(out))) as log:
             await log.create_topics(Topics.of(started.run).partitions(started.partitions))
@@ -142,31 +139,25 @@ def replay(
             options = ReplayOptions(start_us=start_us, end_us=end_us, loop=loop)
             clock = Clock(started.event_time_us, rate)
             with anyio.move_on_after(math.inf if for_s is None else for_s):
-                return await replay_lifelogs(log, recorder, lifelogs, clock, options, progress=tell)
-        return None
+                show = partial(_show, update, span_us)
+                return await replay_lifelogs(log, recorder, lifelogs, clock, options, progress=show)
+            records = read_to_end(log, [recorder.topics.observations])
+            return len([record async for record in records if ("kind", b"observation") in record.headers])
 
     try:
         with progress_bar("replaying", settings.quiet) as update:
             stats = common.run_async(publish)
     except KeyboardInterrupt as error:
-        published = newest.observations if newest else 0
-        raise common.StoppedError(f"stopped; {published:,} observations are in {log_path(out)}") from error
+        raise common.StoppedError(f"stopped; what was published is in {log_path(out)}") from error
     if settings.json:
-        common.print_json(_as_json(stats, newest))
-    else:
-        _print(stats, newest, out, for_s)
-
-
-def _as_json(stats: ReplayStats | None, newest: ReplayProgress | None) -> dict[str, object]:
-    if stats is None:
-        return {"ended": False, "observations": newest.observations if newest else 0}
-    return {"ended": True, **msgspec.to_builtins(stats), "achieved_rate": stats.achieved_rate}
-
-
-def _print(stats: ReplayStats | None, newest: ReplayProgress | None, out: Path, for_s: float | None) -> None:
-    if stats is None:
-        published, total = (newest.observations, newest.total) if newest else (0, 0)
-        common.say(f"stopped after {for_s:g} s, as asked: {published:,} of {total:,} observations published")
+        common.print_json(
+            {"ended": False, "observations": stats}
+            if isinstance(stats, int)
+            else {"ended": True, **msgspec.to_builtins(stats), "achieved_rate": stats.achieved_rate}
+        )
+        return
+    if isinstance(stats, int):
+        common.say(f"stopped after {for_s:g} s as asked; {stats:,} observations were published")
     else:
         common.say(
             f"{stats.observations:,} observations in {stats.segments:,} segments: {stats.simulated_s:,.0f} s "
@@ -184,9 +175,8 @@ def _ms(value_us: float) -> str:
     return f"{value_us / 1000:.1f} ms"
 
 
-def _show(update: Update, progress: ReplayProgress, span_us: tuple[int, int] | None) -> None:
-    published = f"{progress.observations:,}/{progress.total:,} observations"
-    note = f"{format_event_time(progress.event_time_us)}, {published}"
+def _show(update: Update, span_us: tuple[int, int] | None, progress: ReplayProgress) -> None:
+    note = f"{format_event_time(progress.event_time_us)}, {progress.observations:,}/{progress.total:,}"
     if progress.lateness_us is not None:
         note += f", {_ms(progress.lateness_us)} late"
     if span_us is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -37,9 +38,9 @@ _log = structlog.get_logger(__name__)
 @click.command(
     epilog="""\b
 Examples:
-  egostream run --data synthetic:wearers=1 --system null --system rag_raw --out runs/tiny
-  egostream run --data streammembench_v1_en --system rag_raw \\
-      --system bm25=rag_raw:retrieval=bm25 --segments 100 --out runs/first
+  egostream run --data synthetic:wearers=1 --system rag_raw --out runs/tiny
+  egostream run --data streammembench_v1_en --segments 100 --out runs/first \\
+      --system null --system rag_raw --system bm25=rag_raw:retrieval=bm25
 """
 )
 @click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it.")
@@ -143,7 +144,7 @@ def run(
     RUN gets
       log.db            the run itself: `egostream tap` shows what is in it
       scores.json       all numbers, read off the log
-      trajectories.csv  one row for each trajectory, with what was asked and answered
+      trajectories.csv  a row for each trajectory: what was asked, answered, judged
 
     Stopped with Ctrl-C, what was done stays, and `egostream scores` reads it.
     """
@@ -181,12 +182,10 @@ def run_options(options: RunOptions, settings: common.Settings) -> Scores:
     with files_progress("reading", settings.quiet) as files:
         plan = plan_run(options, files)
     started = plan.started
-    if not settings.quiet:
-        common.note(_size(plan))
     _log.info("run", id=started.run, out=str(options.out), **started.identity)
     try:
         with progress_bar("running", settings.quiet) as update:
-            scores = common.run_async(partial(execute, plan, partial(_show, update)))
+            scores = common.run_async(partial(execute, plan, _shown(plan, update, settings.quiet)))
     except KeyboardInterrupt as error:
         raise common.StoppedError(
             f"stopped; what was done stays: `egostream scores {options.out}` reads it"
@@ -198,22 +197,32 @@ def run_options(options: RunOptions, settings: common.Settings) -> Scores:
     return scores
 
 
+def _shown(plan: Plan, update: Update, quiet: bool) -> Callable[[Progress], None]:
+    """What shows a run's progress. How much there is to do is said once it is under way: until then, an error
+    is all that there is to say."""
+    said = quiet
+
+    def show(progress: Progress) -> None:
+        nonlocal said
+        unjudged = f", {progress.unjudged} verdicts unjudged" if progress.unjudged else ""
+        note = f"{progress.trajectories}/{progress.trajectories_total} trajectories{unjudged}"
+        if progress.segments:
+            note = f"{format_event_time(progress.event_time_us)}, {note}"
+            if not said:
+                said = True
+                common.note(_size(plan))
+        total = progress.segments_total + progress.trajectories_total
+        update(progress.segments + progress.trajectories, total, note)
+
+    return show
+
+
 def _size(plan: Plan) -> str:
-    """How much there is to do."""
     lifelogs = plan.dataset.lifelogs.values()
     observations = sum(len(lifelog.observations) for lifelog in lifelogs)
     segments = sum(plan.started.segments.values())
     systems, anchors = len(plan.systems), plan.started.anchors
     return (
-        f"{observations:,} observations in {segments:,} segments, {anchors:,} anchors; for {systems} memory "
-        f"systems {systems * segments:,} segments to ingest and {systems * anchors:,} trajectories to judge"
+        f"{observations:,} observations, {segments:,} segments, {anchors:,} anchors; "
+        f"{systems} system{'s'[: systems - 1]}, {systems * anchors:,} trajectories"
     )
-
-
-def _show(update: Update, progress: Progress) -> None:
-    unjudged = f", {progress.unjudged} verdicts unjudged" if progress.unjudged else ""
-    note = f"{progress.trajectories}/{progress.trajectories_total} trajectories{unjudged}"
-    if progress.segments:
-        note = f"{format_event_time(progress.event_time_us)}, {note}"
-    total = progress.segments_total + progress.trajectories_total
-    update(progress.segments + progress.trajectories, total, note)

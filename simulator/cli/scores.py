@@ -70,6 +70,8 @@ def scores(
         common.print_json(found)
     elif csv_only:
         common.say(to_csv(found).removesuffix("\n").encode())
+    elif not found.systems:
+        common.say(f"{folder} is a replay without memory systems: there is nothing to score.")
     else:
         common.show(render(found, groups))
     if written and not settings.quiet:

@@ -21,7 +21,7 @@ from simulator.topics import Topics
 _IN_HEADING = ("kind", "id", "event_time_us")
 _HIDDEN = ("run", "v", "stream")
 _EMPTY: tuple[object, ...] = (None, "", [], {})
-_TEXT_CHARACTERS = 1000
+_TEXT_CHARACTERS = 500
 _ITEM_CHARACTERS = 160
 _ITEMS = 5
 
@@ -32,7 +32,7 @@ Examples:
   egostream tap demo-run responses -n 3
   egostream tap demo-run observations --from 'DAY1 09:05' --to 'DAY1 09:06'
   egostream tap demo-run verdicts --where metric=fur --where outcome=fail
-  egostream tap demo-run verdicts --where 'scores.r2_evidence>0.4' --json
+  egostream tap demo-run verdicts --where 'scores.evidence<0.4' --json
   egostream tap demo-run observations --grep '(?i)coffee' --last 5
   egostream tap runs/live observations --follow
 """
@@ -169,6 +169,8 @@ def _pretty(tapped: Tapped, meta: bool) -> Text:
     else:
         text.append(f"{event.get('kind', '?')} ", style="bold cyan")
         text.append(_clean(str(event.get("id", ""))), style="green")
+        if event.get("kind") == "observation" and not meta:  # there are many, and they are short
+            return text.append(f" {event.get('source')} ", style="dim").append(_item(event.get("text", "")))
         for name, value in event.items():
             if name in _IN_HEADING or name in _HIDDEN or value in _EMPTY:
                 continue
@@ -198,9 +200,13 @@ def _shown(event: dict[str, Any], name: str, value: Any) -> str:
 
 
 def _item(value: Any) -> str:
-    """A part of an event on one line; an object as `name value · name value`, ids first and texts last."""
+    """A part of an event on one line; an object as `name value · name value`."""
     if isinstance(value, dict):
-        return " · ".join(f"{name} {_item(part)}" for name, part in value.items() if part not in _EMPTY)
+        return " · ".join(
+            format_event_time(part) if name == "event_time_us" else f"{name} {_item(part)}"
+            for name, part in value.items()
+            if part not in _EMPTY
+        )
     if isinstance(value, float):
         return f"{value:.3f}"
     shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
