@@ -101,4 +101,3 @@ async def run_all(
                 roles.start_soon(replay, log, recorder, lifelogs, Clock(0, float("inf")), options)
                 await conduct(log, started, stall_timeout_s=30)
         return await History.read(log, RUN)
-

@@ -1,8 +1,8 @@
-"""The design's invariants 1-5 and 7, checked on the log of a finished run by code that shares nothing with what
-wrote it. Each anomaly is a line that says what is wrong; a sound log gives none.
+"""The design's invariants 1-5 and 7, checked on the log of a finished run by code that shares nothing with
+what wrote it. Each anomaly is a line that says what is wrong; a sound log gives none.
 
-Topics have no order between them, so nothing here compares arrival: order inside a trajectory is what `causes`
-and `step` say.
+Topics have no order between them, so nothing here compares arrival: order inside a trajectory is what
+`causes` and `step` say.
 """
 
 from __future__ import annotations
@@ -142,7 +142,9 @@ def _trajectories(history: History) -> Iterator[str]:
             parts[event.trajectory]["closed"] = event
     deltas = {(e.lane, e.segment): e for e in history.of(DeltaEvent)}
     wanted = {trajectory: lane_anchor for trajectory, *lane_anchor in _expected(history)}
-    yield from (f"trajectory {name} is of no lane and anchor" for name in sorted(parts.keys() - wanted.keys()))
+    yield from (
+        f"trajectory {name} is of no lane and anchor" for name in sorted(parts.keys() - wanted.keys())
+    )
     visible = _Visible(history)
     for trajectory, (lane, anchor) in wanted.items():
         delta = deltas.get((lane, anchor.segment))
@@ -156,7 +158,8 @@ def _trajectories(history: History) -> Iterator[str]:
 def _chain(
     trajectory: str, parts: dict[str, Event], delta: DeltaEvent, started: RunStartedEvent
 ) -> Iterator[str]:
-    """Each step is there if, and only if, what it answers is there and did not fail; and names it as its cause."""
+    """Each step is there if, and only if, what it answers is there and did not fail; and names it as its
+    cause."""
 
     def alive(name: str) -> bool:
         return name in parts and getattr(parts[name], "error", None) is None
@@ -187,9 +190,8 @@ def _chain(
                 yield f"{parts[name].id} has causes {parts[name].causes}, not {ids}"
             if parts[name].as_of != delta.segment:
                 yield f"{parts[name].id} is as of {parts[name].as_of}, not of {delta.segment}"
-    if isinstance(feedback, FeedbackEvent) and isinstance(ieu, VerdictEvent):
-        if feedback.type != ("affirm" if ieu.outcome == "pass" else "revise"):
-            yield f"{feedback.id} is {feedback.type} after {ieu.outcome}"
+    if feedback is not None and isinstance(ieu, VerdictEvent) and revise == (ieu.outcome == "pass"):
+        yield f"{feedback.id} does not fit R1, which was judged {ieu.outcome}"
     closed = parts.get("closed")
     whole = alive("R2") and (alive("R2-uncommitted") or not started.ablate_commit)
     if not isinstance(closed, TrajectoryClosedEvent):

@@ -1,5 +1,5 @@
-"""Memory systems that tests see through: one that rests every answer on all that it sees, and one that fails in
-every way that somebody else's code can."""
+"""Memory systems that tests see through: one that rests every answer on all that it sees, and one that fails
+in every way that somebody else's code can."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from simulator.events import MemoryRecord, RetrievedRecord
 
 
 class Ledger:
-    """Keeps one record a segment and one an interaction. Every answer rests on all records that it sees, oldest
-    first, and says what the newest says."""
+    """Keeps one record a segment and one an interaction. Every answer rests on all records that it sees,
+    oldest first, and says what the newest says."""
 
     def __init__(self, context: LaneContext | None = None) -> None:
         self.records: tuple[MemoryRecord, ...] = ()
@@ -97,7 +97,9 @@ FAILURES: dict[str, Callable[[], Awaitable[Any]]] = {
 class Flaky(Ledger):
     """A ledger of which a share of all calls fail, the same ones in every run of a seed."""
 
-    def __init__(self, context: LaneContext, *, seed: int = 0, share: float = 0.1, hang: bool = False) -> None:
+    def __init__(
+        self, context: LaneContext, *, seed: int = 0, share: float = 0.1, hang: bool = False
+    ) -> None:
         super().__init__(context)
         self.seed = f"{seed}/{context.lane}"
         self.share = share

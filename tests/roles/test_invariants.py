@@ -1,4 +1,5 @@
-"""Finished runs keep the invariants, whatever fails in them; and the checker that says so sees what is broken."""
+"""Finished runs keep the invariants, whatever fails in them; and the checker that says so sees what is
+broken."""
 
 from __future__ import annotations
 
@@ -114,7 +115,11 @@ def _swapped(kind: type[AnyEvent]) -> Callable[[History], History]:
     def breaks(history: History) -> History:
         events = list(history.events)
         first = history.of(kind)[0]
-        same = [e for e in history.of(kind) if getattr(e, "lane", e.stream) == getattr(first, "lane", first.stream)]
+        same = [
+            e
+            for e in history.of(kind)
+            if getattr(e, "lane", e.stream) == getattr(first, "lane", first.stream)
+        ]
         one, two = (events.index(event) for event in same[:2])
         events[one], events[two] = events[two], events[one]
         return History(tuple(events))
@@ -141,9 +146,7 @@ def _leak_from_another_branch(history: History) -> History:
 def _leak_into_the_uncommitted_arm(history: History) -> History:
     commit = history.of(CommittedEvent)[0]
     own = next(
-        r
-        for r in history.of(ResponseEvent)
-        if r.trajectory == commit.trajectory and r.arm == "uncommitted"
+        r for r in history.of(ResponseEvent) if r.trajectory == commit.trajectory and r.arm == "uncommitted"
     )
     return _leak(history, own, commit.records[0].id, commit.records[0].text)
 

@@ -1,0 +1,165 @@
+"""The conductor without agents: what it lets go of, whom it waits for, and what it does not accept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from producers.conductor import Conductor, conduct
+from simulator.errors import InvariantError, StallError
+from simulator.events import (
+    AnchorEvent,
+    AnyEvent,
+    Event,
+    Isolation,
+    ReplayEndedEvent,
+    RetrievedRecord,
+    RunEndedEvent,
+    RunStartedEvent,
+    SegmentReleasedEvent,
+    TaskEvent,
+    VerdictEvent,
+)
+from simulator.log import SqliteLog
+from simulator.topics import Recorder, Topics
+from tests.protocols.scripted import LANE, Fate, anchor_of, answers, delta_of, response_to
+
+
+def started_with(segments: int, anchors: int, isolation: Isolation = "branch") -> RunStartedEvent:
+    return RunStartedEvent(
+        id="run/started",
+        run="run",
+        event_time_us=0,
+        identity={},
+        streams=("A1_JAKE",),
+        segments={"A1_JAKE": segments},
+        systems=("rag_raw",),
+        privileged=(),
+        anchors=anchors,
+        partitions=1,
+        isolation=isolation,
+    )
+
+
+def verdict(trajectory: str, anchor: AnchorEvent, metric: str) -> VerdictEvent:
+    return VerdictEvent(
+        id=f"{trajectory}/{metric}",
+        run="run",
+        stream="A1_JAKE",
+        lane=LANE,
+        event_time_us=anchor.event_time_us,
+        trajectory=trajectory,
+        anchor=anchor.anchor,
+        metric=metric,  # type: ignore[arg-type]  # the caller's literals
+        outcome="pass",
+    )
+
+
+def go_on(conductor: Conductor, anchor: AnchorEvent, out: list[Event], taken: list[Event]) -> None:
+    """Answer what the conductor asks until it asks nothing more of this anchor."""
+    waiting = [e for given in out for e in answers(Fate(None, "pass"), LANE, anchor, given)]
+    while waiting:
+        event = waiting.pop(0)
+        taken.append(event)
+        given = conductor.feed(event)  # type: ignore[arg-type]  # scripted events are of known kinds
+        waiting += [e for g in given for e in answers(Fate(None, "pass"), LANE, anchor, g)]
+
+
+def released(out: list[Event]) -> list[int]:
+    return [event.segment for event in out if isinstance(event, SegmentReleasedEvent)]
+
+
+def test_snapshots_without_trajectories_are_released_at_once_and_others_after_r1() -> None:
+    anchor = anchor_of(segment=1)
+    conductor = Conductor(started_with(4, 1), [anchor])
+    out: list[Event] = []
+    for segment in range(3):
+        out += conductor.feed(replace(delta_of(replace(anchor, segment=segment)), segment=segment))
+    assert released(conductor.settle()) == [0]
+    task = next(event for event in out if isinstance(event, TaskEvent))
+    conductor.feed(response_to(task))
+    assert released(conductor.settle()) == [2]
+    assert released(conductor.settle()) == []
+
+
+def test_shared_trajectories_take_turns_and_release_when_all_have_closed() -> None:
+    first, second = anchor_of(segment=0, number=0), anchor_of(segment=0, number=1)
+    conductor = Conductor(started_with(1, 2, "shared"), [first, second])
+    out = conductor.feed(delta_of(first))
+    assert [event.id for event in out] == [f"{LANE}/s0/e0/T1"]
+    taken: list[Event] = []
+    waiting = [e for given in out for e in answers(Fate(None, "pass"), LANE, first, given)]
+    begun = []
+    while waiting:
+        event = waiting.pop(0)
+        given = conductor.feed(event)  # type: ignore[arg-type]  # scripted events are of known kinds
+        begun += [e.id for e in given if isinstance(e, TaskEvent) and e.phase == "T1"]
+        mine = [e for e in given if getattr(e, "trajectory", "").endswith("e0")]
+        waiting += [e for g in mine for e in answers(Fate(None, "pass"), LANE, first, g)]
+        assert released(conductor.settle()) == []
+        if begun:
+            break
+    assert begun == [f"{LANE}/s0/e1/T1"]
+    assert not waiting  # the first had closed
+    go_on(conductor, second, [e for e in given if isinstance(e, TaskEvent)], taken)
+    assert released(conductor.settle()) == [0]
+
+
+def test_run_ends_with_the_last_verdict_and_once() -> None:
+    anchor = anchor_of(segment=0)
+    conductor = Conductor(started_with(1, 1), [anchor])
+    taken: list[Event] = []
+    go_on(conductor, anchor, conductor.feed(delta_of(anchor)), taken)
+    assert conductor.waits_for() == [f"the verdicts of {LANE}/s0/e0"]
+    conductor.settle()
+    for metric in ("fidelity", "fur"):
+        assert not conductor.complete
+        conductor.feed(verdict(f"{LANE}/s0/e0", anchor, metric))
+    ended = [event for event in conductor.settle() if isinstance(event, RunEndedEvent)]
+    assert [(e.trajectories, e.verdicts, e.unjudged) for e in ended] == [(1, 3, 0)]
+    assert conductor.settle() == []
+    assert conductor.waits_for() == []
+
+
+def test_what_can_not_be_right_is_refused() -> None:
+    anchor = anchor_of(segment=0)
+    task = Conductor(started_with(2, 1), [anchor]).feed(delta_of(anchor))[0]
+    assert isinstance(task, TaskEvent)
+    response = response_to(task)
+    newer = RetrievedRecord(id="r", text="t", event_time_us=task.event_time_us + 1)
+    early = delta_of(anchor_of(segment=1))
+    wrong: dict[str, list[AnyEvent]] = {
+        "no lane": [delta_of(anchor, "other@A1_JAKE")],
+        "after that of 0": [delta_of(anchor), delta_of(anchor)],
+        "after that of -1": [early],
+        "no open trajectory": [response],
+        "newer than the": [delta_of(anchor), replace(response, retrieved=(newer,))],
+        "two verdicts": [
+            delta_of(anchor),
+            verdict(task.trajectory, anchor, "fidelity"),
+            verdict(task.trajectory, anchor, "fidelity"),
+        ],
+    }
+    for reason, events in wrong.items():
+        conductor = Conductor(started_with(2, 1), [anchor])
+        for event in events[:-1]:
+            conductor.feed(event)
+        with pytest.raises(InvariantError, match=reason):
+            conductor.feed(events[-1])
+
+
+async def test_stall_names_what_is_owed(tmp_path: Path) -> None:
+    anchor = anchor_of(segment=0)
+    started = started_with(2, 1)
+    recorder = Recorder.for_run(started)
+    replayed = ReplayEndedEvent(id="replay/ended", run="run", event_time_us=0, observations=0)
+    async with SqliteLog.open(tmp_path / "log.db") as log:
+        await log.create_topics(Topics.of("run").partitions(1))
+        await log.append([recorder.record(event) for event in (anchor, delta_of(anchor), replayed)])
+        with pytest.raises(StallError) as caught:
+            await conduct(log, started, stall_timeout_s=0.05)
+    message = str(caught.value)
+    assert f"R1, ieu of {LANE}/s0/e0" in message
+    assert f"the delta of segment 1 of {LANE}" in message
