@@ -5,11 +5,13 @@
     bm25=rag_raw:retrieval=bm25               under a label of its own
     mypackage.module:MyMemory                 your own class
     mypackage.module:MyMemory:per_segment=20  with options
+    http:url=http://127.0.0.1:8000            an HTTP server, in any language (docs/http-agent.md)
 
 A class is called as `MyMemory(context, **options)` with the lane's `LaneContext`; it keeps the
 `MemorySystem` protocol. Its options are its keyword-only parameters (or, without any, all parameters after
 the first); their values are converted to the annotated types and stay text where there is no annotation. It
-may declare `capabilities: Capabilities` as a class attribute. The module is looked for where Python looks,
+may declare `capabilities: Capabilities` as a class attribute or, where they hang on its options, as a static
+or class method that takes these and gives Capabilities. The module is looked for where Python looks,
 and then in the current folder.
 """
 
@@ -28,6 +30,7 @@ import msgspec
 
 from adapters.memory import Capabilities, LaneContext, MemorySystem
 from adapters.systems.full_context import FullContextMemory
+from adapters.systems.http_agent import HttpMemory
 from adapters.systems.null import NullMemory
 from adapters.systems.oracle import OracleMemory
 from adapters.systems.rag_raw import RagRawMemory
@@ -39,6 +42,7 @@ _BUILT_IN: Mapping[str, type[MemorySystem]] = MappingProxyType(
         "oracle": OracleMemory,
         "full_context": FullContextMemory,
         "rag_raw": RagRawMemory,
+        "http": HttpMemory,
     }
 )
 _ASYNC_METHODS = ("ingest", "answer", "commit", "aclose")
@@ -63,6 +67,8 @@ def parse_spec(spec: str) -> SystemSpec:
     imported. Raises ConfigError."""
     before_colon = spec.partition(":")[0]
     label, given, rest = spec.partition("=") if "=" in before_colon else (spec, "", spec)
+    if not given and before_colon in _BUILT_IN and "/" in spec:
+        label = before_colon  # an address as an option would make a label that can't be
     if not label or any(c in "@/" or c.isspace() for c in label):
         hint = "" if given else f"; give it one, as in label={spec}"
         raise ConfigError(f"{spec!r}: {label!r} can't be a label: no '@', '/' or white space{hint}")
@@ -95,9 +101,14 @@ def open_system(spec: str | SystemSpec, context: LaneContext) -> MemorySystem:
 def capabilities(spec: str | SystemSpec) -> Capabilities:
     """What a system declares. Raises ConfigError where it is unknown or can't be imported."""
     spec = parse_spec(spec) if isinstance(spec, str) else spec
-    declared = getattr(_class_of(spec), "capabilities", Capabilities())
+    cls = _class_of(spec)
+    declared = getattr(cls, "capabilities", Capabilities())
+    if callable(declared):
+        declared = declared(**_convert_options(spec, cls))
     if not isinstance(declared, Capabilities):
-        raise ConfigError(f"{spec.label}: {spec.name}.capabilities must be a Capabilities object")
+        raise ConfigError(
+            f"{spec.label}: {spec.name}.capabilities must be a Capabilities object, or give one"
+        )
     return declared
 
 
