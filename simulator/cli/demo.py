@@ -15,7 +15,10 @@ _DATA = "synthetic:seed=7,wearers=2,days=2"
 _SYSTEMS = ("null", "rag_raw", "full_context", "oracle")
 
 
-@click.command(epilog="Example: egostream demo --out runs/demo")
+@click.command(
+    short_help="Evaluate four systems on two made-up people's days.",
+    epilog="Example: egostream demo --out runs/demo",
+)
 @click.option(
     "--out",
     type=common.FOLDER,

@@ -24,12 +24,13 @@ _LAYOUTS = {
 
 
 @click.command(
+    short_help="Count what is in a dataset, and list its oddities.",
     epilog="""\b
 Examples:
   egostream inspect EgoLifeCap
   egostream inspect streammembench_v1_en --days
   egostream inspect synthetic:seed=1,wearers=3 --json
-"""
+""",
 )
 @click.argument("path")
 @click.option(

@@ -31,11 +31,12 @@ from simulator.topics import Recorder, Topics
 
 
 @click.command(
+    short_help="Publish a dataset's observations by the clock.",
     epilog="""\b
 Example, in two terminals:
   egostream replay --data synthetic:wearers=1 --rate 60 --out runs/live
   egostream tap runs/live observations --follow
-"""
+""",
 )
 @click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it.")
 @click.option("--out", type=common.FOLDER, required=True, metavar="RUN", help="Folder for the log.")

@@ -36,12 +36,13 @@ _log = structlog.get_logger(__name__)
 
 
 @click.command(
+    short_help="Evaluate memory systems on a dataset.",
     epilog="""\b
 Examples:
   egostream run --data synthetic:wearers=1 --system rag_raw --out runs/tiny
   egostream run --data streammembench_v1_en --segments 100 --out runs/first \\
       --system null --system rag_raw --system bm25=rag_raw:retrieval=bm25
-"""
+""",
 )
 @click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it.")
 @click.option(

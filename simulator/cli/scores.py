@@ -15,11 +15,12 @@ from simulator.runfolder import open_run
 
 
 @click.command(
+    short_help="Print what a run scored.",
     epilog="""\b
 Examples:
   egostream scores runs/first --by third --by subject
   egostream scores runs/first --csv - | head
-"""
+""",
 )
 @click.argument("folder", type=common.FOLDER, metavar="RUN")
 @click.option(

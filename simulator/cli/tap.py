@@ -27,6 +27,7 @@ _ITEMS = 5
 
 
 @click.command(
+    short_help="Print the events of one topic of a run.",
     epilog="""\b
 Examples:
   egostream tap demo-run responses -n 3
@@ -35,7 +36,7 @@ Examples:
   egostream tap demo-run verdicts --where 'scores.evidence<0.4' --json
   egostream tap demo-run observations --grep '(?i)coffee' --last 5
   egostream tap runs/live observations --follow
-"""
+""",
 )
 @click.argument("folder", type=common.FOLDER, metavar="RUN")
 @click.argument("topic", type=click.Choice(Topics._fields), metavar="TOPIC")
