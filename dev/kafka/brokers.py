@@ -1,8 +1,8 @@
 """Clusters of one or three brokers on loopback, and what can be done to them.
 
 The state on disk is the only truth: a `Cluster` names a folder, so that several processes can act on the
-same brokers. A broker counts as running when its pid still belongs to a process whose command line names its
-settings file, so that neither a reboot nor a pid used again is mistaken for it.
+same brokers. A broker counts as running while the very process that was started lives: neither a reboot nor a
+pid used again is mistaken for it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import shutil
 import ssl
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,34 +77,39 @@ class Cluster:
         status = self.status()
         return all(len(broker.sees) == len(status) for broker in status)
 
-    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+    def wait_ready(
+        self, timeout_s: float = START_TIMEOUT_S, broker_ids: Collection[int] | None = None
+    ) -> None:
         """Wait until every running broker answers and sees every running one. Raises ClusterError with the
-        end of the log of a broker that died or was not ready in time."""
+        end of the log of a broker that was not ready in time, or that died and is one of `broker_ids` (None:
+        any that runs now)."""
         deadline = time.monotonic() + timeout_s
         state = self.state
-        running = [broker for broker in state.brokers if self._is_running(broker)]
-        expected = {broker.id for broker in running}
         tls = ssl.create_default_context(cafile=str(self.ca_file)) if state.sasl else None
-        for broker in running:
-            while reason := _why_not_ready(broker, expected, tls):
-                if not self._is_running(broker):
+        expected = _running(state.brokers) if broker_ids is None else set(broker_ids)
+        for broker in state.brokers:
+            while broker.id in expected | _running(state.brokers):
+                if broker.id not in _running(state.brokers):
                     raise ClusterError(self._with_log(broker, "ended while it started"))
+                reason = _why_not_ready(broker, _running(state.brokers), tls)
+                if reason is None:
+                    break
                 if time.monotonic() > deadline:
                     raise ClusterError(
-                        self._with_log(broker, f"was not ready in {timeout_s:.0f} s ({reason})")
+                        self._with_log(broker, f"is not ready after {timeout_s:.0f} s ({reason})")
                     )
                 time.sleep(0.1)
 
     def kill(self, broker_id: int) -> None:
         """Kill one broker (SIGKILL), and return when it is gone. Nothing happens to one that is down."""
-        processes.kill([self._process(self._broker(broker_id))])
+        processes.kill([self._broker(broker_id).process])
 
     def restart(self, broker_id: int, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start one broker again on its ports and data (ending it first where it runs), and wait until the
-        running brokers are ready. Its copies may still be catching up then."""
-        broker = self._broker(broker_id)
+        """Start one broker again on its ports and data (ending it first where it runs), and wait until it and
+        the other running ones are ready. Its copies may still be catching up then."""
+        self._broker(broker_id)  # raises before there is anything to lock
         with locked(self.folder.path, timeout_s):
-            processes.end([self._process(broker)], STOP_GRACE_S)
+            processes.end([self._broker(broker_id).process], STOP_GRACE_S)
             self._launch([broker_id], fetch_jars(), timeout_s)
 
     def start(self, brokers: int, sasl: bool, timeout_s: float) -> None:
@@ -117,10 +122,11 @@ class Cluster:
             elif (len(state.brokers), state.sasl) != (brokers, sasl):
                 shape = f"{len(state.brokers)} broker(s), {'with' if state.sasl else 'without'} SASL"
                 raise ClusterError(f"cluster {self.name} has {shape}: stop it first, or use another name")
-            elif not any(self._is_running(broker) for broker in state.brokers):
+            elif not _running(state.brokers):
                 assign_ports(self.folder, state)
-            down = [broker.id for broker in self.state.brokers if not self._is_running(broker)]
-            self._launch(down, jars, timeout_s)
+            brokers_now = self.state.brokers
+            self._launch({broker.id for broker in brokers_now} - _running(brokers_now), jars, timeout_s)
+            self.wait_ready(timeout_s)
 
     def stop(self, keep: bool = False) -> None:
         """End every broker, and remove the folder unless `keep`. Nothing happens where there is none."""
@@ -128,29 +134,29 @@ class Cluster:
             return
         with locked(self.folder.path, START_TIMEOUT_S):
             if self.folder.state_file.exists():
-                processes.end([self._process(broker) for broker in self.state.brokers], STOP_GRACE_S)
+                processes.end([broker.process for broker in self.state.brokers], STOP_GRACE_S)
             if not keep:
                 shutil.rmtree(self.folder.path)
 
-    def _launch(self, broker_ids: Iterable[int], jars: Path, timeout_s: float) -> None:
+    def _launch(self, broker_ids: Collection[int], jars: Path, timeout_s: float) -> None:
         """Start brokers and wait until they are ready; those started do not outlive a failure."""
         brokers = {broker.id: broker for broker in self.state.brokers}
         started: list[Broker] = []
         try:
-            for broker_id in broker_ids:
+            for broker_id in sorted(broker_ids):
                 options = java_options(len(brokers), self.folder.log4j)
                 command = java_command(jars, options, "kafka.Kafka", [str(self.folder.properties(broker_id))])
-                pid = processes.spawn(command, self.folder.log(broker_id))
-                started.append(brokers[broker_id]._replace(pid=pid))
+                pid, born = processes.spawn(command, self.folder.log(broker_id))
+                started.append(brokers[broker_id]._replace(pid=pid, born=born))
                 brokers[broker_id] = started[-1]
                 self.folder.write(self.state._replace(brokers=tuple(brokers.values())))
-            self.wait_ready(timeout_s)
+            self.wait_ready(timeout_s, broker_ids)
         except BaseException:
-            processes.kill([self._process(broker) for broker in started])
+            processes.kill([broker.process for broker in started])
             raise
 
     def _status(self, broker: Broker) -> BrokerStatus:
-        running = self._is_running(broker)
+        running = processes.is_alive(broker.process)
         try:
             sees = tuple(sorted(metadata(broker.internal_port, ANSWER_TIMEOUT_S).brokers)) if running else ()
         except WireError:
@@ -162,12 +168,6 @@ class Cluster:
             if broker.id == broker_id:
                 return broker
         raise ClusterError(f"cluster {self.name} has no broker {broker_id}")
-
-    def _process(self, broker: Broker) -> tuple[int, str]:
-        return broker.pid, str(self.folder.properties(broker.id))
-
-    def _is_running(self, broker: Broker) -> bool:
-        return processes.is_alive(*self._process(broker))
 
     def _with_log(self, broker: Broker, what: str) -> str:
         log = self.folder.log(broker.id)
@@ -206,6 +206,10 @@ def named(name: str = "dev", data: Path = DATA) -> Cluster:
 def clusters(data: Path = DATA) -> list[Cluster]:
     """The clusters whose folders are in `data`, running or not."""
     return [Cluster(file.parent) for file in sorted(data.glob("*/cluster.json"))]
+
+
+def _running(brokers: Collection[Broker]) -> set[int]:
+    return {broker.id for broker in brokers if processes.is_alive(broker.process)}
 
 
 def _why_not_ready(broker: Broker, expected: set[int], tls: ssl.SSLContext | None) -> str | None:

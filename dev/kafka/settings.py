@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dev.kafka.files import ToolError
+from dev.kafka.processes import Process
 
 ADMIN, GUEST = "admin", "guest"  # may do everything; may log in and do nothing
 MECHANISM = "SCRAM-SHA-512"
@@ -32,6 +33,12 @@ class Broker(NamedTuple):
     controller_port: int
     internal_port: int  # brokers among themselves; the clients' own port where that is not secured
     pid: int = 0
+    born: str = ""
+
+    @property
+    def process(self) -> Process:
+        """The process that was started last."""
+        return Process(self.pid, self.born)
 
     @property
     def ports(self) -> tuple[int, int, int]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from dev.kafka.files import ClusterError, locked, read_json, write_private
 from dev.kafka.processes import free_ports, port_is_free
@@ -55,7 +55,7 @@ class Folder:
         return self.path / f"broker-{broker_id}"
 
     def properties(self, broker_id: int) -> Path:
-        """The settings file of one broker; its process is known by it."""
+        """The settings file of one broker."""
         return self.home(broker_id) / "server.properties"
 
     def log(self, broker_id: int) -> Path:
@@ -75,7 +75,7 @@ class Folder:
         """The state on disk. Raises ClusterError where there is no such cluster."""
         try:
             fields = cast(dict[str, object], read_json(self.state_file))
-            brokers = tuple(Broker(**broker) for broker in cast(list[dict[str, int]], fields.pop("brokers")))
+            brokers = tuple(Broker(**broker) for broker in cast(list[dict[str, Any]], fields.pop("brokers")))
             return State(**fields, brokers=brokers)  # type: ignore[arg-type]  # as `write` wrote it
         except FileNotFoundError:
             raise ClusterError(f"there is no cluster {self.path.name} in {self.path.parent}") from None
