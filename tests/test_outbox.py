@@ -17,7 +17,7 @@ from simulator.events import ReadyEvent
 from simulator.intake import read_to_end
 from simulator.log import SqliteLog
 from simulator.log.protocol import Log, Record, StoredRecord, Subscription, TopicPartition
-from simulator.outbox import OffsetTracker, Outbox, positions_after
+from simulator.outbox import OffsetTracker, Outbox, Ticket, positions_after
 from simulator.topics import Recorder, Topics
 
 TOPICS = Topics.of("run")
@@ -42,7 +42,7 @@ def test_what_may_be_committed_is_the_first_offset_in_work(
 ) -> None:
     """Record i has works[i] works resting on it. They are done in any order while more is read."""
     tracker = OffsetTracker()
-    tickets = []
+    tickets: list[Ticket] = []
     left = dict(enumerate(works))
     read = 0
     while read < len(works) or tickets:

@@ -141,7 +141,7 @@ def _trajectories(history: History) -> Iterator[str]:
         elif isinstance(event, TrajectoryClosedEvent):
             parts[event.trajectory]["closed"] = event
     deltas = {(e.lane, e.segment): e for e in history.of(DeltaEvent)}
-    wanted = {trajectory: lane_anchor for trajectory, *lane_anchor in _expected(history)}
+    wanted = {trajectory: (lane, anchor) for trajectory, lane, anchor in _expected(history)}
     yield from (
         f"trajectory {name} is of no lane and anchor" for name in sorted(parts.keys() - wanted.keys())
     )

@@ -49,6 +49,19 @@ class Ledger:
         return Delta(records=(record,), stored_bytes=len(text.encode()))
 
 
+class Stuck(Ledger):
+    """Answers nothing any more once it has more than `after` records."""
+
+    def __init__(self, context: LaneContext, *, after: int) -> None:
+        super().__init__(context)
+        self.after = after
+
+    async def answer(self, request: Request) -> Answer:
+        if len(self.records) > self.after:
+            await anyio.sleep_forever()
+        return await super().answer(request)
+
+
 async def _raise() -> Any:
     raise RuntimeError("out of memory")
 

@@ -118,7 +118,7 @@ def failing(method: str, how: Callable[..., Any]) -> Ledger:
     async def fails(_self: Ledger, *_arguments: object) -> Any:
         return await how()
 
-    kind = type("Failing", (Ledger,), {method: fails})
+    kind: type[Ledger] = type("Failing", (Ledger,), {method: fails})
     return kind()
 
 
