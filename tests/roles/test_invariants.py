@@ -72,7 +72,7 @@ async def test_calls_that_never_return_end_with_their_deadline(tmp_path: Path) -
 
     history = await run_all(tmp_path, {"hanging": hanging}, call_timeout_s=0.1)
     assert anomalies(history) == []
-    errors = [e.error for e in (*history.of(DeltaEvent), *history.of(ResponseEvent))]
+    errors = [e.error for e in history.of(DeltaEvent)] + [e.error for e in history.of(ResponseEvent)]
     assert "TimeoutError: nothing after 0.1 s" in errors
 
 
