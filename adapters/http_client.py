@@ -78,7 +78,7 @@ class HttpClient:
                 self._unreachable |= status is None and attempts is None
                 counted = f" ({number} tries)" if number > 1 else ""
                 raise HttpError(self._says(path, what + counted), reached=status is not None, status=status)
-            await anyio.sleep(min(pause_s or _backoff_s(number), LONGEST_PAUSE_S))
+            await anyio.sleep(min(_backoff_s(number) if pause_s is None else pause_s, LONGEST_PAUSE_S))
 
     async def _try(self, path: str, body: bytes, key: str) -> tuple[int, float | None, bytes]:
         """Status, the pause that the server asks for, and the whole body."""
@@ -122,7 +122,7 @@ def checked_url(url: str) -> str:
         raise ConfigError(
             "an address with a user name or password in it would be kept with the run: leave it out"
         )
-    if parsed.scheme not in ("http", "https") or not parsed.host:
+    if parsed.scheme not in ("http", "https") or not parsed.host or (parsed.port or 1) > 65535:
         raise ConfigError(f"{url!r} is no address: write it as http://HOST:PORT")
     if parsed.query or parsed.fragment:
         raise ConfigError(f"{url!r}: an address ends before any '?' or '#'")

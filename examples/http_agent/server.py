@@ -59,7 +59,7 @@ CALLS = {f"/{call.__name__}": call for call in (fork, ingest, answer, commit, cl
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # keeps connections open
-    wbufsize = -1  # headers and body in one packet
+    disable_nagle_algorithm = True  # else each long answer waits 40 ms for the receipt of its headers
 
     def do_POST(self):
         body, key = self.rfile.read(int(self.headers["Content-Length"])), self.headers["Idempotency-Key"]

@@ -94,13 +94,14 @@ def test_specs_that_say_nothing_clear_are_refused(text: str, says: str) -> None:
 
 
 async def test_every_built_in_system_opens_and_keeps_the_protocol() -> None:
-    assert list(available()) == ["null", "oracle", "full_context", "rag_raw"]
+    assert list(available()) == ["null", "oracle", "full_context", "rag_raw", "http"]
     for name, summary in available().items():
         assert summary
-        system = open_system(name, context())
+        spec = "http:url=http://127.0.0.1:1" if name == "http" else name
+        system = open_system(spec, context())
         assert isinstance(system, MemorySystem)
-        assert capabilities(name).privileged == (name == "oracle")
-        assert capabilities(name).fork == "cheap"
+        assert capabilities(spec).privileged == (name == "oracle")
+        assert capabilities(spec).fork == "cheap"
         await system.aclose()
 
 
