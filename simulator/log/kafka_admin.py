@@ -1,0 +1,245 @@
+"""Topics on Kafka: made with the settings that a replay of years-old event time needs, checked where they
+exist.
+
+A broker that keeps records by time deletes a replayed lifelog at its next look (its stamps are years old),
+and one that bounds stamps refuses it. So topics are created to keep everything and take every stamp; one that
+exists with other settings raises a TopicError that names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import aiokafka.errors as kafka_errors
+import anyio
+from aiokafka import TopicPartition as KafkaPartition
+from aiokafka.admin import NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from simulator.errors import LogError, TopicError
+from simulator.log.kafka_client import log_error, retried
+from simulator.log.kafka_config import KafkaConfig
+from simulator.log.protocol import TopicPartition
+
+MAX_RECORD_BYTES = 8 << 20
+"""The largest record, with its key and headers, that topics are made for."""
+MAX_STAMP_DISTANCE_MS = (1 << 63) - 1
+
+SETTINGS: dict[str, str] = {
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "cleanup.policy": "delete",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(MAX_STAMP_DISTANCE_MS),
+    "message.timestamp.after.max.ms": str(MAX_STAMP_DISTANCE_MS),
+    "max.message.bytes": str(MAX_RECORD_BYTES + 4096),
+}
+"""What topics are created with."""
+
+# An old lifelog's stamps lie decades in the past; nobody's lie beyond this. (Newer brokers default to one
+# hour for `after`, which a lifelog with invented dates can break.)
+_WIDE_MS = 100 * 366 * 86_400_000
+_AT_LEAST = {
+    "message.timestamp.before.max.ms": _WIDE_MS,
+    "message.timestamp.after.max.ms": _WIDE_MS,
+    "max.message.bytes": 1 << 20,
+}
+_LEGAL_IN_NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_APPEARS_WITHIN_S = 15.0
+_UNKNOWN_FOR_S = 0.5
+
+
+class Committed(NamedTuple):
+    """A group's committed offset, with the token that was committed with it."""
+
+    offset: int
+    token: str
+
+
+class KafkaAdmin:
+    """Topics and committed offsets of one log. Names are the log's own; `prefix` is added and taken off
+    here."""
+
+    def __init__(self, config: KafkaConfig, client: Any) -> None:
+        self._config = config
+        self._client = client
+        self._known: dict[str, int] = {}
+        self._coordinators: dict[str, int] = {}
+
+    async def topics(self) -> dict[str, int]:
+        """Topic → number of partitions, of all that are ready for use."""
+        prefix = self._config.prefix
+        described = await retried(self._config, "list the topics", self._client.describe_topics)
+        found = {}
+        for topic in described:
+            name = topic["topic"]
+            # A partition without a leader is not ready: its topic has just been created, or is being deleted
+            leaders = [partition["leader"] for partition in topic["partitions"]]
+            if not topic["is_internal"] and name.startswith(prefix) and leaders and not topic["error_code"]:
+                found[name[len(prefix) :]] = len(leaders)
+        self._known = dict(sorted(found.items()))
+        return dict(self._known)
+
+    async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        """Numbers of partitions of topics. One that another process has just created may be unknown to the
+        broker asked: it gets a moment. Raises TopicError for what is missing then."""
+        wanted = list(dict.fromkeys(topics))
+        if not all(topic in self._known for topic in wanted):
+            deadline_s = anyio.current_time() + _UNKNOWN_FOR_S
+            while True:
+                known = await self.topics()
+                missing = [topic for topic in wanted if topic not in known]
+                if not missing:
+                    break
+                if anyio.current_time() > deadline_s:
+                    there = ", ".join(known) or "none"
+                    raise TopicError(
+                        f"there is no topic {missing[0]!r} on Kafka at {self._config}; there is: {there}"
+                    )
+                await anyio.sleep(0.1)
+        return {topic: self._known[topic] for topic in wanted}
+
+    def known_partitions(self, topic: str) -> int:
+        """The number of partitions of a topic that `partitions` has found."""
+        return self._known[topic]
+
+    async def create_topics(self, topics: Mapping[str, int]) -> None:
+        """Make what is missing, check what exists, and wait until all of it can be used."""
+        for topic, partitions in topics.items():
+            check_name(self._config.prefix + topic)
+            if partitions < 1:
+                raise TopicError(f"topic {topic!r} needs at least one partition, not {partitions}")
+        there = await self.topics()
+        existing = [topic for topic in topics if topic in there]
+        for topic in existing:
+            if there[topic] != topics[topic]:
+                raise TopicError(f"topic {topic!r} has {there[topic]} partitions, not {topics[topic]}")
+        await self._check_settings(existing)
+        missing = {topic: partitions for topic, partitions in topics.items() if topic not in there}
+        if not missing:
+            return
+        await retried(self._config, "create topics", lambda: self._create(missing))
+        await self._wait_until_there(missing)
+        await self._check_settings(missing)  # another process may have been first, with other settings
+
+    async def _create(self, topics: Mapping[str, int]) -> None:
+        # An empty `replica_assignments`, unlike None, lets aiokafka send -1: the broker's own replication
+        new = [
+            NewTopic(
+                name=self._config.prefix + topic,
+                num_partitions=partitions,
+                replication_factor=self._config.replication or -1,
+                replica_assignments=None if self._config.replication else {},
+                topic_configs=SETTINGS,
+            )
+            for topic, partitions in topics.items()
+        ]
+        response = await self._client.create_topics(new, timeout_ms=self._config.timeout_ms)
+        for name, code, *text in response.topic_errors:
+            error = kafka_errors.for_code(code)
+            if error in (kafka_errors.NoError, kafka_errors.TopicAlreadyExistsError):
+                continue
+            if error.retriable or error is kafka_errors.NotControllerError:
+                raise error()
+            if issubclass(error, kafka_errors.InvalidReplicationFactorError):
+                reason = text[0] if text else "too few brokers"
+                raise TopicError(
+                    f"Kafka at {self._config} can't create topic {name!r}: {reason}; "
+                    "set ?replication= to at most the number of brokers"
+                )
+            described = error(*(part for part in text if part))
+            raise log_error(self._config, f"create topic {name!r}", described) from described
+
+    async def _wait_until_there(self, topics: Mapping[str, int]) -> None:
+        deadline_s = anyio.current_time() + _APPEARS_WITHIN_S
+        while True:
+            there = await self._ready()
+            missing = [topic for topic in topics if there.get(topic, 0) < topics[topic]]
+            if not missing:
+                break
+            if anyio.current_time() > deadline_s:
+                raise LogError(f"Kafka at {self._config} created topic {missing[0]!r} but does not show it")
+            await anyio.sleep(0.02)
+        await self.topics()
+        for topic, partitions in topics.items():
+            if self._known.get(topic, partitions) != partitions:
+                raise TopicError(f"topic {topic!r} has {self._known[topic]} partitions, not {partitions}")
+
+    async def _ready(self) -> dict[str, int]:
+        """Topic → number of partitions that have a leader."""
+        described = await retried(self._config, "list the topics", self._client.describe_topics)
+        skip = len(self._config.prefix)
+        return {
+            topic["topic"][skip:]: sum(partition["leader"] >= 0 for partition in topic["partitions"])
+            for topic in described
+            if topic["topic"].startswith(self._config.prefix)
+        }
+
+    async def _check_settings(self, topics: Iterable[str]) -> None:
+        resources = [
+            ConfigResource(ConfigResourceType.TOPIC, self._config.prefix + topic, dict.fromkeys(SETTINGS))
+            for topic in topics
+        ]
+        if not resources:
+            return
+        responses = await retried(
+            self._config, "read the topics' settings", lambda: self._client.describe_configs(resources)
+        )
+        for response in responses:
+            for code, text, _, name, entries in response.resources:
+                if code:
+                    error = kafka_errors.for_code(code)(text)
+                    raise log_error(self._config, f"read the settings of topic {name!r}", error) from error
+                found = {entry[0]: entry[1] for entry in entries}
+                check_settings(name[len(self._config.prefix) :], found)
+
+    # --- groups ---------------------------------------------------------------------------------------------
+
+    async def committed(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Committed]:
+        """What a group has committed; partitions without a commit are left out."""
+        prefix = self._config.prefix
+        wanted = [KafkaPartition(prefix + tp.topic, tp.partition) for tp in partitions]
+        if not wanted:
+            return {}
+
+        async def attempt() -> Any:
+            coordinator = self._coordinators.get(group)
+            if coordinator is None:
+                coordinator = self._coordinators[group] = await self._client.find_coordinator(prefix + group)
+            try:
+                return await self._client.list_consumer_group_offsets(prefix + group, coordinator, wanted)
+            except BaseException:
+                self._coordinators.pop(group, None)
+                raise
+
+        found = await retried(self._config, f"read the offsets of group {group!r}", attempt)
+        return {
+            TopicPartition(tp.topic[len(prefix) :], tp.partition): Committed(at.offset, at.metadata or "")
+            for tp, at in found.items()
+            if at.offset >= 0
+        }
+
+
+def check_name(name: str) -> None:
+    """Raises TopicError for what Kafka would not take as a topic's name."""
+    if not name or len(name) > 249 or name in (".", "..") or not _LEGAL_IN_NAMES.issuperset(name):
+        raise TopicError(f"{name!r} is no topic name: 1 to 249 letters, digits, '.', '_' and '-'")
+
+
+def check_settings(topic: str, found: Mapping[str, str | None]) -> None:
+    """Raises TopicError if a topic's settings would lose or refuse a replayed lifelog. Settings that the
+    broker does not know (it is older) are left out of `found`."""
+    for name, needed in SETTINGS.items():
+        value = found.get(name)
+        if value is None:
+            continue
+        fits = int(value) >= _AT_LEAST[name] if name in _AT_LEAST else value == needed
+        if not fits:
+            least = f"at least {_AT_LEAST[name]}" if name in _AT_LEAST else needed
+            raise TopicError(
+                f"topic {topic!r} exists with {name}={value}, and a replay needs {least}: "
+                f"set it with kafka-configs.sh --alter, delete the topic, or choose another run name"
+            )

@@ -1,0 +1,225 @@
+"""What all parts of the Kafka log share: errors in plain words, deadlines, quiet clients, and their end.
+
+aiokafka tries most things again for ever and tells its reasons only to the logging module. Here every wait
+has a deadline, a failure becomes one `LogError` that names the broker, the operation and what to do, and
+clients whose broker is away are closed without waiting for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+import aiokafka
+import aiokafka.errors as kafka_errors
+import anyio
+from aiokafka.conn import create_conn
+
+from simulator.errors import FencedError, LogError, TopicError
+from simulator.log.kafka_config import PASSWORD_VARIABLE, USERNAME_VARIABLE, KafkaConfig
+
+_T = TypeVar("_T")
+
+RETRY_S = 0.05
+CLOSE_S = 5.0
+"""How long a client may take to say goodbye to its broker."""
+
+_NO_RIGHTS = (
+    kafka_errors.TopicAuthorizationFailedError,
+    kafka_errors.GroupAuthorizationFailedError,
+    kafka_errors.ClusterAuthorizationFailedError,
+    kafka_errors.TransactionalIdAuthorizationFailed,
+)
+_REFUSED = (
+    kafka_errors.SaslAuthenticationFailed,
+    kafka_errors.AuthenticationFailedError,
+    kafka_errors.UnsupportedSaslMechanismError,
+    kafka_errors.AuthenticationMethodNotSupported,
+    kafka_errors.IllegalSaslStateError,
+)
+_FENCED = (
+    kafka_errors.ProducerFenced,
+    kafka_errors.InvalidProducerEpoch,
+    kafka_errors.CommitFailedError,
+    kafka_errors.InvalidProducerIdMapping,
+)
+
+
+def quiet_aiokafka() -> None:
+    """Keep aiokafka's own lines from the terminal, unless somebody has asked for them by a level of their
+    own."""
+    logger = logging.getLogger("aiokafka")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.CRITICAL + 1)
+
+
+def log_error(config: KafkaConfig, operation: str, error: BaseException) -> LogError:
+    """What went wrong at the broker, in one line with what to do."""
+    where = f"Kafka at {config}"
+    reason = reason_of(error)
+    if isinstance(error, _FENCED):
+        return FencedError(f"{where}: can't {operation}: another consumer owns these partitions now")
+    if isinstance(error, _NO_RIGHTS):
+        return LogError(
+            f"{where}: can't {operation}: no right to do it ({reason}); ask for an ACL that allows it for "
+            f"{'the user in ' + USERNAME_VARIABLE if config.username else 'this client'}"
+        )
+    if isinstance(error, kafka_errors.MessageSizeTooLargeError | kafka_errors.RecordListTooLargeError):
+        return LogError(
+            f"{where}: can't {operation}: a record is larger than the topic's max.message.bytes allows"
+        )
+    if isinstance(error, kafka_errors.UnknownTopicOrPartitionError):
+        return TopicError(
+            f"{where}: can't {operation}: a topic or partition is missing there; was it deleted?"
+        )
+    if isinstance(error, TimeoutError):
+        return LogError(f"{where}: can't {operation}: no answer in time; is the broker up, and the network?")
+    return LogError(f"{where}: can't {operation}: {reason}")
+
+
+def reason_of(error: BaseException) -> str:
+    """An error's own words on one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+@contextmanager
+def translated(config: KafkaConfig, operation: str) -> Iterator[None]:
+    """Turn aiokafka's and the network's errors within into a LogError."""
+    try:
+        yield
+    except (
+        kafka_errors.KafkaError,
+        kafka_errors.IllegalOperation,
+        kafka_errors.ConsumerStoppedError,
+        TimeoutError,
+        OSError,
+    ) as error:
+        raise log_error(config, operation, error) from error
+
+
+async def retried(config: KafkaConfig, operation: str, attempt: Callable[[], Awaitable[_T]]) -> _T:
+    """An operation that may be done twice, tried until it works, fails for good, or `timeout_ms` is over."""
+    last: Exception = TimeoutError()
+    with anyio.move_on_after(config.timeout_s):
+        while True:
+            try:
+                return await attempt()
+            except (kafka_errors.KafkaError, TimeoutError, OSError) as error:
+                # NoError: aiokafka raises it for errors of single partitions whose code it does not look at
+                again = getattr(error, "retriable", True) or isinstance(error, kafka_errors.NoError)
+                if not again or isinstance(error, kafka_errors.UnknownTopicOrPartitionError):
+                    raise log_error(config, operation, error) from error
+                last = error
+            await anyio.sleep(RETRY_S)
+    raise log_error(config, operation, last) from last
+
+
+async def check_reachable(config: KafkaConfig, options: dict[str, Any]) -> None:
+    """Connect to the first broker that answers, and let go. Raises a LogError that says what each of them did
+    instead, within `connect_timeout_ms`."""
+    failures: list[str] = []
+    ours = (
+        "security_protocol",
+        "ssl_context",
+        "sasl_mechanism",
+        "sasl_plain_username",
+        "sasl_plain_password",
+    )
+    given = {name: value for name, value in options.items() if name in ours}
+    each_s = config.connect_timeout_ms / 1000 / len(config.servers)
+    for server in config.servers:
+        host, _, port = server.rpartition(":")
+        try:
+            with anyio.fail_after(each_s):
+                connection = await create_conn(
+                    host.strip("[]"),
+                    int(port),
+                    client_id="egostream-check",
+                    request_timeout_ms=int(each_s * 1000),
+                    **given,
+                )
+        except (kafka_errors.KafkaError, TimeoutError, OSError) as error:
+            failures.append(f"{server} {_refusal(config, error)}")
+            continue
+        await connection.close()
+        return
+    raise LogError(f"can't open the Kafka log: {'; '.join(failures)}")
+
+
+def _refusal(config: KafkaConfig, error: BaseException) -> str:
+    if isinstance(error, _REFUSED):
+        return (
+            f"refuses the credentials ({config.sasl_mechanism}): check {USERNAME_VARIABLE}, "
+            f"{PASSWORD_VARIABLE} or the password file, and sasl_mechanism"
+        )
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"shows a certificate that can't be trusted ({error.verify_message}): check ca_file and "
+            "the host name"
+        )
+    if isinstance(error, ssl.SSLError):
+        return f"does not agree on TLS ({error.reason}): check security, cert_file and key_file"
+    if isinstance(error, TimeoutError):
+        return (
+            f"does not answer as a broker with security={config.security} would: check the address "
+            "and security"
+        )
+    if isinstance(error, ConnectionRefusedError):
+        return "refuses connections: is the broker running, and is the port right?"
+    if isinstance(error, OSError):
+        return f"can't be reached ({error.strerror or error}): check the address"
+    return (
+        f"ends the connection ({reason_of(error)}): check that its listener speaks "
+        f"security={config.security}, and the credentials"
+    )
+
+
+@asynccontextmanager
+async def started(config: KafkaConfig, operation: str, client: Any) -> AsyncIterator[Any]:
+    """A consumer or admin client, started, and closed at the end whatever happens."""
+    try:
+        with translated(config, operation):
+            with anyio.fail_after(config.timeout_s):
+                await client.start()
+        yield client
+    finally:
+        await close(client)
+
+
+async def close(client: Any) -> None:
+    """Close a consumer or admin client; a broker that is away is not waited for long."""
+    with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
+        await (client.close() if hasattr(client, "close") else client.stop())
+
+
+async def start_producer(config: KafkaConfig, operation: str, options: dict[str, Any]) -> Any:
+    """A producer that has its id. Raises LogError when it can't get one by `timeout_ms`."""
+    producer = aiokafka.AIOKafkaProducer(**options)
+    try:
+        with translated(config, operation), anyio.fail_after(config.timeout_s):
+            await producer.start()
+    except BaseException:
+        await discard_producer(producer)
+        raise
+    return producer
+
+
+async def discard_producer(producer: Any) -> None:
+    """Close a producer at once. What it has not sent is not sent; what it has sent may or may not have
+    arrived.
+
+    `stop` alone waits until everything is delivered, which is never if the broker is away. There is no public
+    way to give up, so this fails what waits in the accumulator first, by aiokafka's own means for a dead
+    sender.
+    """
+    with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
+        producer._message_accumulator.fail_all(kafka_errors.ProducerClosed())
+        await producer.stop()
+    manager = producer._txn_manager
+    waiter = manager.wait_for_transaction_end() if manager is not None else None
+    if waiter is not None and waiter.done() and not waiter.cancelled():
+        waiter.exception()  # looked at, so that asyncio does not report it as never retrieved
