@@ -4,27 +4,45 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from simulator.cli import common
-from simulator.cli.demo import demo
-from simulator.cli.inspect import inspect
-from simulator.cli.replay import replay
-from simulator.cli.run import run
-from simulator.cli.scores import scores
-from simulator.cli.systems import systems
-from simulator.cli.tap import tap
+
+_COMMANDS: Final[Mapping[str, str]] = {
+    "demo": "Evaluate four memory systems on two made-up people's days.",
+    "inspect": "Count what is in a dataset, and list its oddities.",
+    "systems": "List the built-in memory systems.",
+    "run": "Evaluate memory systems on a dataset.",
+    "scores": "Print what a run scored.",
+    "tap": "Print the events of one topic of a run.",
+    "replay": "Publish a dataset's observations by the clock.",
+}
+"""In the order in which one meets them. Each is the function of that name in the module of that name."""
 
 
 class _Commands(click.Group):
-    """Lists commands in the order in which one meets them, and takes Ctrl-C from anywhere."""
+    """Imports only the command that is called, and takes Ctrl-C from anywhere in it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """As they were added."""
-        return list(self.commands)
+        """All names."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """One command; None where there is none of that name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"simulator.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in `--help`."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         """As click does."""
@@ -58,10 +76,6 @@ def cli(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         common.say(ctx.get_help())
-
-
-for command in (demo, inspect, systems, run, scores, tap, replay):
-    cli.add_command(command)
 
 
 def main() -> None:

@@ -16,7 +16,6 @@ _SYSTEMS = ("null", "rag_raw", "full_context", "oracle")
 
 
 @click.command(
-    short_help="Evaluate four systems on two made-up people's days.",
     epilog="Example: egostream demo --out runs/demo",
 )
 @click.option(

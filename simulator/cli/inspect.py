@@ -24,7 +24,6 @@ _LAYOUTS = {
 
 
 @click.command(
-    short_help="Count what is in a dataset, and list its oddities.",
     epilog="""\b
 Examples:
   egostream inspect EgoLifeCap

@@ -31,7 +31,6 @@ from simulator.topics import Recorder, Topics
 
 
 @click.command(
-    short_help="Publish a dataset's observations by the clock.",
     epilog="""\b
 Example, in two terminals:
   egostream replay --data synthetic:wearers=1 --rate 60 --out runs/live

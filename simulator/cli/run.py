@@ -36,7 +36,6 @@ _log = structlog.get_logger(__name__)
 
 
 @click.command(
-    short_help="Evaluate memory systems on a dataset.",
     epilog="""\b
 Examples:
   egostream run --data synthetic:wearers=1 --system rag_raw --out runs/tiny
@@ -145,7 +144,7 @@ def run(
     RUN gets
       log.db            the run itself: `egostream tap` shows what is in it
       scores.json       all numbers, read off the log
-      trajectories.csv  a row for each trajectory: what was asked, answered, judged
+      trajectories.csv  a row for each trajectory: what was asked and answered
 
     Stopped with Ctrl-C, what was done stays, and `egostream scores` reads it.
     """

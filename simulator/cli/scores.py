@@ -15,7 +15,6 @@ from simulator.runfolder import open_run
 
 
 @click.command(
-    short_help="Print what a run scored.",
     epilog="""\b
 Examples:
   egostream scores runs/first --by third --by subject

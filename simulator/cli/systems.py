@@ -9,7 +9,7 @@ from consumers.score_tables import new_table
 from simulator.cli import common
 
 
-@click.command(short_help="List the built-in memory systems.", epilog="Example: egostream systems --json")
+@click.command(epilog="Example: egostream systems --json")
 @common.command_options
 def systems(settings: common.Settings) -> None:
     """List the built-in memory systems, and how to name your own."""

@@ -27,7 +27,6 @@ _ITEMS = 5
 
 
 @click.command(
-    short_help="Print the events of one topic of a run.",
     epilog="""\b
 Examples:
   egostream tap demo-run responses -n 3
@@ -127,9 +126,11 @@ def tap(
 
     try:
         common.run_async(read)
-    finally:
-        if not count.matched and not settings.quiet:
-            common.note(f"egostream: nothing to print from {topic}: {_reason(count)}")
+    except KeyboardInterrupt as error:
+        why = "" if count.matched else f"; nothing to print from {topic}: {_reason(count)}"
+        raise common.StoppedError(f"stopped{why}") from error
+    if not count.matched and not settings.quiet:
+        common.note(f"egostream: nothing to print from {topic}: {_reason(count)}")
 
 
 def _reason(count: TapCount) -> str:
