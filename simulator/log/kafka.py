@@ -67,7 +67,9 @@ class KafkaLog:
             self.config, await self._stack.enter_async_context(started(self.config, "connect", client))
         )
         # Uncommitted: the end is where the next record goes, whatever is still open before it
-        offsets = aiokafka.AIOKafkaConsumer(**self.options, isolation_level="read_uncommitted")
+        offsets = aiokafka.AIOKafkaConsumer(
+            **self.options, isolation_level="read_uncommitted", retry_backoff_ms=20
+        )
         self._offsets = await self._stack.enter_async_context(started(self.config, "connect", offsets))
 
     async def create_topics(self, topics: Mapping[str, int]) -> None:

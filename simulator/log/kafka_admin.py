@@ -66,6 +66,7 @@ class KafkaAdmin:
         self._client = client
         self._known: dict[str, int] = {}
         self._coordinators: dict[str, int] = {}
+        self._expected: dict[str, dict[TopicPartition, str]] = {}
 
     async def topics(self) -> dict[str, int]:
         """Topic → number of partitions, of all that are ready for use."""
@@ -107,6 +108,7 @@ class KafkaAdmin:
     async def create_topics(self, topics: Mapping[str, int]) -> None:
         """Make what is missing, check what exists, and wait until all of it can be used."""
         for topic, partitions in topics.items():
+            check_name(topic)
             check_name(self._config.prefix + topic)
             if partitions < 1:
                 raise TopicError(f"topic {topic!r} needs at least one partition, not {partitions}")
@@ -196,14 +198,32 @@ class KafkaAdmin:
 
     # --- groups ---------------------------------------------------------------------------------------------
 
+    def expect(self, group: str, tokens: Mapping[TopicPartition, str]) -> None:
+        """A transaction with these tokens has taken place; `committed` is to show it."""
+        self._expected.setdefault(group, {}).update(tokens)
+
     async def committed(
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Committed]:
-        """What a group has committed; partitions without a commit are left out."""
+        """What a group has committed; partitions without a commit are left out. Kafka shows a transaction's
+        offsets a moment after it says that it is done: this waits for those of this log."""
+        wanted = list(partitions)
+        deadline_s = anyio.current_time() + _APPEARS_WITHIN_S
+        while True:
+            found = await self._committed(group, wanted) if wanted else {}
+            expected = self._expected.get(group, {})
+            late = [tp for tp in wanted if tp in expected and _token(found, tp) < expected[tp]]
+            if not late or anyio.current_time() > deadline_s:
+                for tp in wanted:
+                    expected.pop(tp, None)
+                return found
+            await anyio.sleep(0.005)
+
+    async def _committed(
+        self, group: str, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, Committed]:
         prefix = self._config.prefix
         wanted = [KafkaPartition(prefix + tp.topic, tp.partition) for tp in partitions]
-        if not wanted:
-            return {}
 
         async def attempt() -> Any:
             coordinator = self._coordinators.get(group)
@@ -221,6 +241,11 @@ class KafkaAdmin:
             for tp, at in found.items()
             if at.offset >= 0
         }
+
+
+def _token(found: Mapping[TopicPartition, Committed], tp: TopicPartition) -> str:
+    """Tokens begin with their time: of two, the later is the greater."""
+    return found[tp].token if tp in found else ""
 
 
 def check_name(name: str) -> None:

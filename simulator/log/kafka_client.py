@@ -17,6 +17,7 @@ import aiokafka
 import aiokafka.errors as kafka_errors
 import anyio
 from aiokafka.conn import create_conn
+from anyio.lowlevel import checkpoint
 
 from simulator.errors import FencedError, LogError, TopicError
 from simulator.log.kafka_config import PASSWORD_VARIABLE, USERNAME_VARIABLE, KafkaConfig
@@ -193,6 +194,7 @@ async def started(config: KafkaConfig, operation: str, client: Any) -> AsyncIter
 async def close(client: Any) -> None:
     """Close a consumer or admin client; a broker that is away is not waited for long."""
     with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
+        await checkpoint()  # a consumer that is stopped before its tasks have begun raises their cancellation
         await (client.close() if hasattr(client, "close") else client.stop())
 
 

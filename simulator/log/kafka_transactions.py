@@ -4,7 +4,7 @@ The transactional id is `<group>-<number>`. Whoever becomes the owner of that pa
 producer under it before it reads the committed offsets. That ends what the former owner had open and shuts it
 out for good, even if it has not noticed its loss.
 
-Every transaction commits its offsets with a random token. If the client does not learn how a transaction
+Every transaction commits its offsets with a token of its own. If the client does not learn how a transaction
 ended, a new producer under the same id ends it one way or the other, and the token in the committed offsets
 tells which.
 """
@@ -12,6 +12,7 @@ tells which.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -74,12 +75,13 @@ class Transactor:
         message says that the outcome is unknown."""
         if not self.usable:
             raise FencedError(f"group {self._group!r}: partition {self.number} is not this consumer's now")
-        token = secrets.token_hex(8)
+        token = f"{time.time_ns():016x}-{secrets.token_hex(4)}"
         deadline_s = anyio.current_time() + self._config.timeout_s
         with anyio.CancelScope(shield=True):
             while True:
                 error = await self._attempt(placed, offsets, token, deadline_s)
                 if error is None or not await self._again(error, offsets, token, deadline_s):
+                    self._admin.expect(self._group, dict.fromkeys(offsets, token))
                     return
 
     async def _attempt(

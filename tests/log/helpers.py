@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from simulator.log import Record, StoredRecord, Subscription, TopicPartition
+from simulator.intake import read_to_end
+from simulator.log import Log, Record, StoredRecord, Subscription, TopicPartition
 
 DEADLINE_S = 60.0
 
@@ -38,11 +39,19 @@ async def settle(
     deadline = time.monotonic() + DEADLINE_S
     while True:
         for subscription in subscriptions:
-            found += await subscription.poll(timeout_s=0)
+            found += await subscription.poll(timeout_s=0.01)
         shares = [subscription.assignment for subscription in subscriptions]
         if sum(map(len, shares)) == len(partitions) and frozenset().union(*shares) == partitions:
             return found
         assert time.monotonic() < deadline, f"the group does not settle: {shares}"
+
+
+async def held(log: Log, topic: str) -> dict[int, list[bytes]]:
+    """The values that a topic holds, by partition."""
+    found: dict[int, list[bytes]] = {}
+    async for got in read_to_end(log, [topic]):
+        found.setdefault(got.partition, []).append(got.value)
+    return found
 
 
 def places(**topics: int) -> set[TopicPartition]:

@@ -303,10 +303,9 @@ async def test_a_newer_log_is_refused(tmp_path: Path) -> None:
             pass
 
 
-@pytest.mark.parametrize("url", ["kafka://localhost:9092", "mqtt://x"])
-async def test_other_schemes_are_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match=url):
-        async with open_log(url):
+async def test_other_schemes_are_refused() -> None:
+    with pytest.raises(ConfigError, match="mqtt"):
+        async with open_log("mqtt://x"):
             pass
 
 
