@@ -6,7 +6,7 @@ import math
 import re
 import typing
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -132,8 +132,9 @@ async def tap(
     grep: re.Pattern[str] | None = None,
     conditions: Sequence[Callable[[dict[str, Any]], bool]] = (),
     at_end: Callable[[], None] = lambda: None,
-) -> AsyncIterator[Tapped]:
-    """Records of `topic` that match, in log order within each partition.
+) -> AsyncGenerator[Tapped, None]:
+    """Records of `topic` that match, in log order within each partition. Where it isn't read to its end, close
+    it (`contextlib.aclosing`).
 
     Args:
         log: the log to read.
@@ -196,10 +197,9 @@ async def tap(
 
 
 async def _first_offset(log: Log, tp: TopicPartition, start: Place | None, end: int) -> int:
-    if start is None:
-        return 0
-    if start.time_us is None:
-        return min(start.offset or 0, end)
+    """Beyond the end it is waited for."""
+    if start is None or start.time_us is None:
+        return 0 if start is None or start.offset is None else start.offset
     found = await log.offset_for_time(tp, -(-start.time_us // 1000))
     return end if found is None else found
 

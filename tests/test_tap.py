@@ -205,6 +205,20 @@ async def test_following_stops_at_its_end_in_a_topic_in_time_order(tmp_path: Pat
         assert came == [0, 1]
 
 
+async def test_following_waits_for_an_offset_that_is_yet_to_come(tmp_path: Path) -> None:
+    async with log_of(tmp_path, thing(0, 0)) as log:
+        came: list[int] = []
+
+        async def follow() -> None:
+            came.extend(await seqs(log, start=Place(offset=2), limit=1, follow=True))
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as group:
+                group.start_soon(follow)
+                await log.append([thing(1, 10), thing(2, 20)])
+        assert came == [2]
+
+
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110  # it is the log that moves, and it sets no event
         await anyio.sleep(0.01)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def tap(
 
     async def read() -> None:
         async with open_run(folder) as (log, started):
-            found = tap_topic(
+            matching = tap_topic(
                 log,
                 f"{started.run}.{topic}",
                 count,
@@ -118,11 +119,12 @@ def tap(
                 conditions=conditions,
                 at_end=waits,
             )
-            async for tapped in found:
-                if settings.json:
-                    common.say(_json_line(tapped, meta))
-                else:
-                    common.show(_pretty(tapped, meta), wrap=common.out.is_terminal)
+            async with aclosing(matching):
+                async for tapped in matching:
+                    if settings.json:
+                        common.say(_json_line(tapped, meta))
+                    else:
+                        common.show(_pretty(tapped, meta), wrap=common.out.is_terminal)
 
     try:
         common.run_async(read)

@@ -175,8 +175,8 @@ def test_a_tap_in_another_process_follows_a_replay(tmp_path: Path) -> None:
         "replay", "--data", "synthetic:wearers=1", "--rate", 60, "--out", run, cwd=tmp_path
     ) as replay:
         wait_for(lambda: has(run, "control"), replay)
-        tap = egostream("tap", run, "observations", "--follow", "--last", 1, "-n", 1, "--json")
-        first = tap.json["seq"]
-        later = egostream("tap", run, "observations", "--follow", "--from", first + 5, "-n", 5, "--json")
-        assert [event["seq"] for event in later.json_lines] == list(range(first + 5, first + 10))
+        tap = ("tap", run, "observations", "--follow", "--json", "--meta", "-q")
+        newest = egostream(*tap, "--last", 1, "-n", 1).json["record"]["offset"]
+        later = egostream(*tap, "--from", newest + 5, "-n", 5).json_lines
+        assert [event["record"]["offset"] for event in later] == list(range(newest + 5, newest + 10))
         assert replay.poll() is None
