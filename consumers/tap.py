@@ -133,8 +133,8 @@ async def tap(
     conditions: Sequence[Callable[[dict[str, Any]], bool]] = (),
     at_end: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[Tapped, None]:
-    """Records of `topic` that match, in log order within each partition. Where it isn't read to its end, close
-    it (`contextlib.aclosing`).
+    """Records of `topic` that match, in log order within each partition. Where it isn't read to its end,
+    close it (`contextlib.aclosing`).
 
     Args:
         log: the log to read.

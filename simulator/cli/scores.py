@@ -9,9 +9,9 @@ import click
 from consumers.score_tables import GROUPS, GroupName, render, to_csv, write_scores
 from consumers.scores import Scores
 from simulator.cli import common
+from simulator.cli.given import given_run
 from simulator.errors import ConfigError
 from simulator.run import fold_scores
-from simulator.runfolder import open_run
 
 
 @click.command(
@@ -55,7 +55,7 @@ def scores(
         raise ConfigError("--csv - and --json both want standard output: give one, or a file to --csv")
 
     async def read() -> Scores:
-        async with open_run(folder) as (log, started):
+        async with given_run(folder) as (log, started):
             return await fold_scores(log, started)
 
     found = common.run_async(read)

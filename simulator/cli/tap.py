@@ -14,9 +14,9 @@ from rich.text import Text
 from consumers.tap import TapCount, Tapped, compile_pattern, parse_condition, parse_place
 from consumers.tap import tap as tap_topic
 from simulator.cli import common
+from simulator.cli.given import given_run
 from simulator.errors import ConfigError
 from simulator.eventtime import format_event_time
-from simulator.runfolder import open_run
 from simulator.topics import Topics
 
 _IN_HEADING = ("kind", "id", "event_time_us")
@@ -104,7 +104,7 @@ def tap(
             common.note(f"egostream: that is all of {topic} so far; waiting for more (Ctrl-C stops)")
 
     async def read() -> None:
-        async with open_run(folder) as (log, started):
+        async with given_run(folder) as (log, started):
             matching = tap_topic(
                 log,
                 f"{started.run}.{topic}",

@@ -82,6 +82,17 @@ def test_what_cannot_be_used_is_one_line_and_exit_code_2(tmp_path: Path, argumen
     assert not (tmp_path / "r" / "scores.json").exists()
 
 
+def test_a_damaged_log_is_one_line_and_exit_code_2(run_folder: Path, tmp_path: Path) -> None:
+    content = bytearray((run_folder / "log.db").read_bytes())
+    content[4096 * 2 :] = b"\xa5" * (len(content) - 4096 * 2)
+    (tmp_path / "log.db").write_bytes(content)
+    (tmp_path / "letter.txt").write_text("Dear all, this is no log at all.\n" * 100)
+    for arguments in (("scores", tmp_path), ("tap", tmp_path / "letter.txt", "observations")):
+        ran = egostream(*arguments)
+        assert ran.code == 2
+        assert str(tmp_path) in one_line(ran)
+
+
 def test_a_wrong_call_says_where_help_is(tmp_path: Path) -> None:
     line = one_line(egostream("tap", tmp_path))
     assert line.startswith(
