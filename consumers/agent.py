@@ -7,20 +7,23 @@ once, while ingest goes on.
 
 from __future__ import annotations
 
-import math
+from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import anyio
-from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.abc import TaskGroup, TaskStatus
 
 from adapters.memory import MemorySystem, Segment
+from consumers.history import LaneHistory, read_histories
 from consumers.lane import Lane
-from simulator.errors import InvariantError
+from simulator.errors import FencedError, InvariantError
 from simulator.events import (
+    AnyEvent,
     CommitEvent,
     CommittedEvent,
     FeedbackEvent,
+    LaneEvent,
     ObservationEvent,
     ReadyEvent,
     ResponseEvent,
@@ -31,9 +34,10 @@ from simulator.events import (
     TaskEvent,
     TrajectoryClosedEvent,
 )
-from simulator.intake import decode_records
+from simulator.intake import decode_records, read_to_end
 from simulator.log.protocol import Log, StoredRecord, TopicPartition
 from simulator.outbox import Outbox, Ticket
+from simulator.ownership import Ownership, partition_of
 from simulator.topics import Recorder, Topics, wall_us
 
 OpenMemory = Callable[[str, str], MemorySystem]
@@ -56,19 +60,48 @@ async def run_agent(
     calls_in_flight: int = 64,
     call_timeout_s: float = 600.0,
 ) -> None:
-    """Run one system's agent until the run ends.
+    """Run one system's agent, or one of several that share its lanes, until the run ends.
 
-    Args:     log: the run's log.     started: the run's first event.     system: the system's label; its
-    lanes are `<system>@<stream>`.     open_memory: makes the memory of a new lane; called for all lanes of
-    the agent's partitions before it says         that it is ready, so that no loading of a model counts as
-    the latency of an ingest.     calls_in_flight: how many answers and commits run at once.
-    call_timeout_s: after this long, an ingest, answer or commit has failed.
+    Args:
+        log: the run's log.
+        started: the run's first event.
+        system: the system's label; its lanes are `<system>@<stream>`.
+        open_memory: makes the memory of a new lane; called for the lanes of the agent's partitions before it
+            says that it is ready, so that no loading of a model counts as the latency of an ingest.
+        calls_in_flight: how many answers and commits run at once.
+        call_timeout_s: after this long, an ingest, answer or commit has failed.
 
     Raises:
         InvariantError: the log holds what can't be (a gap in a segment, a task before its delta).
         ConfigError: `open_memory` raised it.
     """
     await _Agent(log, started, system, open_memory, calls_in_flight, call_timeout_s).run()
+
+
+class _Inbox:
+    """Segments that wait for their ingest. Unbounded on purpose: the replayer's `hold` bounds what waits here, and a
+    bound here would make one slow lane stop the trajectories of all the others. Nothing to close: a lane may end
+    while segments still come in."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Work] = deque()
+        self._wake = anyio.Event()
+
+    def put(self, work: _Work) -> None:
+        self._waiting.append(work)
+        self._wake.set()
+
+    async def get(self) -> _Work:
+        while not self._waiting:
+            self._wake = anyio.Event()
+            await self._wake.wait()
+        return self._waiting.popleft()
+
+
+class _RunningLane(NamedTuple):
+    lane: Lane
+    inbox: _Inbox
+    tasks: TaskGroup
 
 
 class _Agent:
@@ -89,39 +122,80 @@ class _Agent:
         self.limiter = anyio.CapacityLimiter(calls_in_flight)
         self.topics = Topics.of(started.run)
         self.recorder = Recorder.for_run(started)
-        self.lanes: dict[str, Lane] = {}
-        self.queues: dict[str, tuple[MemoryObjectSendStream[_Work], MemoryObjectReceiveStream[_Work]]] = {}
+        self.partition = partition_of(started.streams, started.partitions)
+        self.lanes: dict[str, _RunningLane] = {}
         self.segment_tickets: dict[str, Ticket] = {}
-        self._lane_names: set[str] = set()
+        self.closed: dict[str, set[str]] = {}
+        """Lane → trajectories that have ended."""
+        self.released: dict[str, int] = {}
         # All agents read the same records: one of them buries what can't be used, so that it is buried once.
         self._buries = system == started.systems[0]
 
     async def run(self) -> None:
-        data_topics = [topic for topic in self.topics.for_agents if topic != self.topics.control]
-        role = agent_role(self.system)
-        try:
-            async with (
-                self.log.subscribe(data_topics, group=f"{self.started.run}.{role}") as subscription,
-                anyio.create_task_group() as tasks,
-            ):
-                self.outbox = Outbox(subscription, self.recorder)
-                tasks.start_soon(self.outbox.flush_forever)
-                tasks.start_soon(self._follow_control, tasks)
-                partitions = {tp.partition for tp in subscription.assignment}
-                for index, stream in enumerate(self.started.streams):
-                    if index % self.started.partitions in partitions:
-                        self._open_lane(stream, tasks)
-                ready = ReadyEvent(id=f"ready/{role}", run=self.started.run, event_time_us=0, role=role)
-                await self.log.append([self.recorder.record(ready)])
-                while True:
-                    self._take(await subscription.poll(max_records=2000), tasks)
-        finally:
-            for stream, lane in self.lanes.items():
-                for end in self.queues[stream]:
-                    end.close()
-                await lane.aclose()
+        topics = [topic for topic in self.topics.for_agents if topic != self.topics.control]
+        group = f"{self.started.run}.{agent_role(self.system)}"
+        async with (
+            self.log.subscribe(topics, group=group) as subscription,
+            anyio.create_task_group() as tasks,
+        ):
+            self.ownership = Ownership(subscription, topics)
+            self.outbox = Outbox(subscription, self.recorder)
+            tasks.start_soon(self.outbox.flush_forever)
+            tasks.start_soon(self._follow_control, tasks)
+            await self._rebalance(*self.ownership.change(), tasks)
+            await self._say_ready()
+            while True:
+                records = await subscription.poll(max_records=2000)
+                gained, lost = self.ownership.change()
+                if gained or lost:
+                    await self._rebalance(gained, lost, tasks)
+                    records = self.ownership.kept(records, gained)
+                self._take(records)
 
-    def _take(self, records: Sequence[StoredRecord], tasks: TaskGroup) -> None:
+    async def _say_ready(self) -> None:
+        role = agent_role(self.system)
+        ready = ReadyEvent(id=f"ready/{role}", run=self.started.run, event_time_us=0, role=role)
+        await self.log.append([self.recorder.record(ready)])
+
+    async def _rebalance(self, gained: frozenset[int], lost: frozenset[int], tasks: TaskGroup) -> None:
+        """Give up the lanes of partitions that went elsewhere, and rebuild those of partitions that came."""
+        for stream in [s for s in self.lanes if self.partition[s] in lost]:
+            self.lanes.pop(stream).tasks.cancel_scope.cancel()
+            self.segment_tickets.pop(stream, None)
+        if lost:
+            self.outbox.rebalanced(lost)
+        if not gained:
+            return
+        try:
+            await self.ownership.take_over(gained)
+        except FencedError:  # they went on already: the next poll knows where
+            self.ownership.owned -= gained
+            return
+        streams = [s for s in self.started.streams if self.partition[s] in gained]
+        await self._read_control()
+        names = {stream: f"{self.system}@{stream}" for stream in streams}
+        histories = await read_histories(self.log, self.started, self.closed, self.released, names.values())
+        for stream, name in names.items():
+            await tasks.start(self._run_lane, stream, name, histories[name])
+
+    async def _run_lane(
+        self, stream: str, name: str, history: LaneHistory, *, task_status: TaskStatus[None]
+    ) -> None:
+        """Everything of one lane runs in one task group, so that the lane can go as a whole."""
+        memory = self.open_memory(name, stream)
+        run, isolation = self.started.run, self.started.isolation
+        lane = Lane(name, stream, run, memory, isolation, self.call_timeout_s, history)
+        inbox = _Inbox()
+        try:
+            async with anyio.create_task_group() as tasks:
+                self.lanes[stream] = _RunningLane(lane, inbox, tasks)
+                tasks.start_soon(self._ingest, lane, inbox)
+                task_status.started()
+                await anyio.sleep_forever()
+        finally:
+            await lane.aclose()
+
+    def _take(self, records: Sequence[StoredRecord]) -> None:
         offsets, lanes = self.outbox.offsets, self.lanes
         events, dead = decode_records(self.started.run, records)
         if self._buries:
@@ -129,72 +203,80 @@ class _Agent:
                 self.outbox.put(letter)
         for event, record in events:
             if type(event) is ObservationEvent:  # by far the most frequent: nothing but this happens to it
-                lane = lanes.get(event.stream) or self._join_stream(event, tasks)
+                lane = lanes[event.stream].lane if event.stream in lanes else self._no_stream(event)
                 if not lane.open_observations:
                     tp = TopicPartition(record.topic, record.partition)
                     self.segment_tickets[event.stream] = offsets.begin(tp, record.offset)
                 lane.open_observations.append(event)
             elif isinstance(event, SegmentClosedEvent):
-                lane = lanes.get(event.stream) or self._join_stream(event, tasks)
+                lane = lanes[event.stream].lane if event.stream in lanes else self._no_stream(event)
                 segment = lane.close_segment(event)
                 ticket = self.segment_tickets.pop(event.stream)
-                self.queues[event.stream][0].send_nowait((segment, event.id, ticket))
-            elif (
-                isinstance(event, TaskEvent | FeedbackEvent | CommitEvent) and event.lane in self._lane_names
+                lanes[event.stream].inbox.put((segment, event.id, ticket))
+            elif isinstance(event, TaskEvent | FeedbackEvent | CommitEvent) and (
+                running := self._running(event)
             ):
                 ticket = offsets.begin(TopicPartition(record.topic, record.partition), record.offset)
-                tasks.start_soon(self._work, lanes[event.stream], event, ticket)
+                running.tasks.start_soon(self._work, running.lane, event, ticket)
         offsets.reached_all(records)
 
-    def _join_stream(self, event: ObservationEvent | SegmentClosedEvent, tasks: TaskGroup) -> Lane:
-        """The lane of a stream whose partition came to this agent after it had started."""
-        if event.stream not in self.started.segments:
-            raise InvariantError(f"no stream {event.stream} in this run", (event.id,))
-        return self._open_lane(event.stream, tasks)
+    def _no_stream(self, event: ObservationEvent | SegmentClosedEvent) -> Lane:
+        raise InvariantError(f"no stream {event.stream} in this partition of this run", (event.id,))
 
-    def _open_lane(self, stream: str, tasks: TaskGroup) -> Lane:
-        name = f"{self.system}@{stream}"
-        memory = self.open_memory(name, stream)
-        lane = Lane(name, stream, self.started.run, memory, self.started.isolation, self.call_timeout_s)
-        self.lanes[stream] = lane
-        self._lane_names.add(name)
-        # Unbounded on purpose: the replayer's `hold` bounds what waits here, and a bound here would make one
-        # slow lane stop the trajectories of all the others.
-        send, receive = anyio.create_memory_object_stream[_Work](math.inf)
-        self.queues[stream] = (send, receive)
-        tasks.start_soon(self._ingest, lane, receive)
-        return lane
-
-    async def _ingest(self, lane: Lane, queue: MemoryObjectReceiveStream[_Work]) -> None:
-        async for segment, closed_id, ticket in queue:
+    async def _ingest(self, lane: Lane, inbox: _Inbox) -> None:
+        while True:
+            segment, closed_id, ticket = await inbox.get()
             began_us = wall_us()
             delta = await lane.ingest(segment, closed_id)
-            self.outbox.put(delta, ticket, began_us=began_us, ended_us=wall_us())
+            if delta is None:
+                self.outbox.offsets.done(ticket)
+            else:
+                self.outbox.put(delta, ticket, began_us=began_us, ended_us=wall_us())
 
     async def _work(self, lane: Lane, event: TaskEvent | FeedbackEvent | CommitEvent, ticket: Ticket) -> None:
-        if isinstance(event, FeedbackEvent) and event.type == "affirm":
-            self.outbox.offsets.done(ticket)
-            return
+        result: ResponseEvent | CommittedEvent | None = None
+        await lane.turn(event)
         async with self.limiter:
             began_us = wall_us()
-            result: ResponseEvent | CommittedEvent
             if isinstance(event, TaskEvent):
                 result = await lane.answer_task(event)
-            elif isinstance(event, FeedbackEvent):
-                result = await lane.answer_feedback(event)
-            else:
+            elif isinstance(event, CommitEvent):
                 result = await lane.commit(event)
-            self.outbox.put(result, ticket, began_us=began_us, ended_us=wall_us())
+            elif event.type == "revise":
+                result = await lane.answer_feedback(event)
+            ended_us = wall_us()
+        if result is None:
+            self.outbox.offsets.done(ticket)
+        else:
+            self.outbox.put(result, ticket, began_us=began_us, ended_us=ended_us)
 
     async def _follow_control(self, tasks: TaskGroup) -> None:
         async with self.log.subscribe([self.topics.control]) as subscription:
             while True:
                 for event, _ in decode_records(self.started.run, await subscription.poll())[0]:
+                    self._note(event)
                     # Closing may take its time, and must not delay the end of the run.
-                    if isinstance(event, SegmentReleasedEvent) and event.lane in self._lane_names:
-                        tasks.start_soon(self.lanes[event.stream].release, event.segment)
-                    elif isinstance(event, TrajectoryClosedEvent) and event.lane in self._lane_names:
-                        tasks.start_soon(self.lanes[event.stream].end_trajectory, event.trajectory)
+                    if isinstance(event, SegmentReleasedEvent) and (running := self._running(event)):
+                        running.tasks.start_soon(running.lane.release, event.segment)
+                    elif isinstance(event, TrajectoryClosedEvent) and (running := self._running(event)):
+                        running.tasks.start_soon(running.lane.end_trajectory, event.trajectory)
                     elif isinstance(event, RunEndedEvent):
                         await self.outbox.flush()
                         tasks.cancel_scope.cancel()
+
+    def _running(self, event: LaneEvent) -> _RunningLane | None:
+        """The lane of an event, if it is one of ours and runs here."""
+        running = self.lanes.get(event.stream)
+        return running if running is not None and running.lane.lane == event.lane else None
+
+    async def _read_control(self) -> None:
+        """Know all that the control topic says by now: the follower may be behind."""
+        async for record in read_to_end(self.log, [self.topics.control]):
+            for event, _ in decode_records(self.started.run, [record])[0]:
+                self._note(event)
+
+    def _note(self, event: AnyEvent) -> None:
+        if isinstance(event, SegmentReleasedEvent):
+            self.released[event.lane] = max(self.released.get(event.lane, -1), event.segment)
+        elif isinstance(event, TrajectoryClosedEvent):
+            self.closed.setdefault(event.lane, set()).add(event.trajectory)

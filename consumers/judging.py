@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 from consumers.calls import CallError, call
 from judges.judge import Case, Judgment
 from judges.panel import JudgePanel
-from simulator.errors import DecodeError, InvariantError
+from simulator.errors import DecodeError, FencedError, InvariantError
 from simulator.events import (
     AnchorEvent,
     AnyEvent,
@@ -35,6 +35,7 @@ from simulator.events import (
 from simulator.intake import check_readable, decode_records, read_to_end
 from simulator.log.protocol import Log, TopicPartition
 from simulator.outbox import Outbox, Ticket
+from simulator.ownership import Ownership, partition_of
 from simulator.protocols.streammembench import trajectory_id
 from simulator.topics import Recorder, Topics
 
@@ -66,6 +67,9 @@ class _Judging:
         self.anchors: dict[str, AnchorEvent] = {}
         self.anchors_at: dict[tuple[str, int], list[AnchorEvent]] = defaultdict(list)
         self.taken: set[str] = set()
+        """Ids of verdicts that are in the log or on their way there."""
+        self.partition = partition_of(started.streams, started.partitions)
+        self.closed: dict[str, TrajectoryClosedEvent] = {}
 
     async def run(self) -> None:
         run = self.started.run
@@ -74,20 +78,24 @@ class _Judging:
                 if isinstance(event, AnchorEvent):
                     self.anchors[event.anchor] = event
                     self.anchors_at[event.stream, event.segment].append(event)
-        async for record in read_to_end(self.log, [self.topics.verdicts]):
-            self.taken.update(event.id for event, _ in decode_records(run, [record])[0])
         topics = [self.topics.deltas, self.topics.responses]
         async with (
             self.log.subscribe(topics, group=f"{run}.{JUDGE_ROLE}") as subscription,
             anyio.create_task_group() as tasks,
         ):
+            self.ownership = Ownership(subscription, topics)
             self.outbox = Outbox(subscription, self.recorder)
             tasks.start_soon(self.outbox.flush_forever)
+            await self._rebalance(*self.ownership.change())
             tasks.start_soon(self._follow_control, tasks)
             ready = ReadyEvent(id=f"ready/{JUDGE_ROLE}", run=run, event_time_us=0, role=JUDGE_ROLE)
             await self.log.append([self.recorder.record(ready)])
             while True:
                 records = await subscription.poll(max_records=2000)
+                gained, lost = self.ownership.change()
+                if gained or lost:
+                    await self._rebalance(gained, lost)
+                    records = self.ownership.kept(records, gained)
                 for event, record in decode_records(run, records)[0]:
                     tp = TopicPartition(record.topic, record.partition)
                     for anchor, metric, text in self._cases(event):
@@ -95,6 +103,25 @@ class _Judging:
                         ticket = self.outbox.offsets.begin(tp, record.offset)
                         tasks.start_soon(self._judge, event, anchor, metric, text, ticket)
                 self.outbox.offsets.reached_all(records)
+
+    async def _rebalance(self, gained: frozenset[int], lost: frozenset[int]) -> None:
+        """Judge the partitions that came from their first record, but for what the log holds the verdict
+        of."""
+        if lost:
+            self.outbox.rebalanced(lost)
+        if not gained:
+            return
+        try:
+            await self.ownership.take_over(gained)
+        except FencedError:  # they went on already: the next poll knows where
+            self.ownership.owned -= gained
+            return
+        ours = {stream for stream, partition in self.partition.items() if partition not in gained}
+        self.taken = {verdict for verdict in self.taken if _stream_of(verdict) in ours}
+        async for record in read_to_end(self.log, [self.topics.verdicts]):
+            self.taken.update(event.id for event, _ in decode_records(self.started.run, [record])[0])
+        for event in self.closed.values():
+            self._close(event)
 
     def _cases(self, event: AnyEvent) -> list[tuple[AnchorEvent, Metric, str]]:
         """What one event lets us judge. Failed deltas and responses are not judged: the conductor closes
@@ -124,6 +151,7 @@ class _Judging:
     ) -> None:
         case = Case(metric=metric, anchor=anchor, text=text)
         judge = self.panel.judge_of(metric).name
+        tenure = self.outbox.tenure(ticket[0].partition)
         async with self.limiter:
             try:
                 # The panel keeps the deadline. What it lets through is a judgment that is none, or that
@@ -132,7 +160,7 @@ class _Judging:
                 check_readable(self._verdict(event, anchor, metric, judgment, judge))
             except (CallError, DecodeError) as failure:
                 judgment = Judgment(outcome="unjudged", reason=f"{judge} failed: {failure}")
-        self.outbox.put(self._verdict(event, anchor, metric, judgment, judge), ticket)
+        self.outbox.put(self._verdict(event, anchor, metric, judgment, judge), ticket, tenure=tenure)
 
     def _verdict(
         self, cause: LaneEvent, anchor: AnchorEvent, metric: Metric, judgment: Judgment, judge: str
@@ -162,13 +190,26 @@ class _Judging:
             while True:
                 for event, _ in decode_records(self.started.run, await subscription.poll())[0]:
                     if isinstance(event, TrajectoryClosedEvent):
-                        anchor = self.anchors.get(event.anchor)
-                        if anchor is None:
-                            raise InvariantError(f"no anchor {event.anchor} in this run", (event.id,))
-                        for metric in event.unjudged:
-                            if self._take(event, anchor, metric):
-                                judgment = Judgment(outcome="unjudged", reason=event.reason)
-                                self.outbox.put(self._verdict(event, anchor, metric, judgment, ""))
+                        self.closed[event.id] = event
+                        self._close(event)
                     elif isinstance(event, RunEndedEvent):
                         await self.outbox.flush()
                         tasks.cancel_scope.cancel()
+
+    def _close(self, event: TrajectoryClosedEvent) -> None:
+        """Write what a closed trajectory leaves unjudged, if its partition is ours."""
+        anchor = self.anchors.get(event.anchor)
+        if anchor is None:
+            raise InvariantError(f"no anchor {event.anchor} in this run", (event.id,))
+        owner = self.partition[event.stream]
+        if owner not in self.ownership.owned:
+            return
+        for metric in event.unjudged:
+            if self._take(event, anchor, metric):
+                judgment = Judgment(outcome="unjudged", reason=event.reason)
+                self.outbox.put(self._verdict(event, anchor, metric, judgment, ""), owner=owner)
+
+
+def _stream_of(verdict_id: str) -> str:
+    """The stream in `<label>@<stream>/s<segment>/e<n>/<metric>`: no label holds these marks."""
+    return verdict_id.partition("@")[2].split("/")[0]

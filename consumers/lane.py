@@ -1,18 +1,23 @@
 """One lane: one memory system on one stream, its snapshots, and the branches on which trajectories run.
 
-A lane does no log I/O. The agent role feeds it events and writes what it returns.
+A lane does no log I/O. The agent role feeds it events and writes what it returns. Events of one trajectory
+travel on several topics, and a lane that is rebuilt reads them all at once: each waits here for the one
+before it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import anyio
 import structlog
 from msgspec.structs import replace
 
 from adapters.memory import Answer, Delta, Interaction, MemorySystem, Request, Segment
 from consumers.calls import CallError, call, close_all, describe
+from consumers.history import LaneHistory
 from simulator.errors import DecodeError, InvariantError, MemorySystemError
 from simulator.events import (
     Arm,
@@ -41,13 +46,16 @@ class Branch:
     """An isolated fork of a lane's memory at a segment, on which one trajectory runs; with the conversation
     so far and, for the commit ablation, the memory as it was before the commit."""
 
-    __slots__ = ("history", "memory", "segment", "uncommitted")
+    __slots__ = ("committed", "history", "memory", "opened", "segment", "uncommitted")
 
-    def __init__(self, memory: MemorySystem | None, segment: int) -> None:
-        self.memory = memory
-        self.segment = segment
+    def __init__(self) -> None:
+        self.memory: MemorySystem | None = None
+        self.segment = -1
         self.history: list[Turn] = []
         self.uncommitted: MemorySystem | None = None
+        self.opened = anyio.Event()
+        """R1 is there."""
+        self.committed = anyio.Event()
 
 
 class Lane:
@@ -66,6 +74,7 @@ class Lane:
         memory: MemorySystem,
         isolation: Isolation,
         call_timeout_s: float = 600.0,
+        history: LaneHistory | None = None,
     ) -> None:
         self.lane = lane
         self.stream = stream
@@ -74,6 +83,11 @@ class Lane:
         self.isolation = isolation
         self.call_timeout_s = call_timeout_s
         self.open_observations: list[ObservationEvent] = []
+        self._past = history or LaneHistory()
+        self._to_commit = deque(self._past.commits)
+        self._committing = anyio.Lock()
+        self._ingested = -1
+        self._moved = anyio.Event()
         self._snapshots: dict[int, MemorySystem] = {}
         self._branches: dict[str, Branch] = {}
 
@@ -104,9 +118,9 @@ class Lane:
             observations=observations,
         )
 
-    async def ingest(self, segment: Segment, closed_id: str) -> DeltaEvent:
+    async def ingest(self, segment: Segment, closed_id: str) -> DeltaEvent | None:
         """Ingest one segment and keep a snapshot of the memory after it. A failure becomes the delta's error,
-        and leaves no snapshot: no trajectory starts on it."""
+        and leaves no snapshot: no trajectory starts on it. None where the log holds the delta already."""
         event = DeltaEvent(
             id=f"{self.lane}/delta/{segment.segment}",
             run=self.run,
@@ -117,34 +131,87 @@ class Lane:
             lane=self.lane,
             segment=segment.segment,
         )
+        recorded = segment.segment < self._past.deltas
         try:
+            await self._catch_up(segment.segment)
             delta = await self._call("ingest", lambda: self.memory.ingest(segment), Delta)
             event = self._written("ingest", event, delta)  # if the fork fails: it is stored all the same
-            if self.isolation == "branch":
+            if self.isolation == "branch" and self._is_needed(segment.segment):
                 self._snapshots[segment.segment] = self._fork(self.memory)
         except MemorySystemError as failure:
-            return self._failed(event, failure)
-        return event
+            event = self._failed(event, failure)
+        self._ingested = segment.segment
+        self._moved.set()
+        self._moved = anyio.Event()
+        return None if recorded else event
 
     async def release(self, segment: int) -> None:
         """Forget the snapshots up to and including `segment`: no trajectory starts on them any more."""
-        released = [kept for kept in self._snapshots if kept <= segment]
+        self._past.released = max(self._past.released, segment)
+        released = [kept for kept in self._snapshots if not self._is_needed(kept)]
         await close_all([self._snapshots.pop(kept) for kept in released], self.lane)
 
-    async def answer_task(self, task: TaskEvent) -> ResponseEvent:
+    async def turn(self, event: TaskEvent | FeedbackEvent | CommitEvent) -> None:
+        """Wait until what comes before this event is there: the segment, R1, or the commit. Raises
+        InvariantError when it never comes."""
+        if isinstance(event, TaskEvent) and event.phase == "T1":
+            while self._ingested < event.segment and event.trajectory not in self._past.closed:
+                await self._moved.wait()
+        else:
+            await self._branch_for(event, after_commit=isinstance(event, TaskEvent))
+
+    async def answer_task(self, task: TaskEvent) -> ResponseEvent | None:
         """T1 → R1 on a new branch, T2 → R2 on the trajectory's branch (or on what it was before the
-        commit)."""
-        branch = self._branch_for(task)
-        phase: ResponsePhase = "R1" if task.phase == "T1" else "R2"
-        request = Request(text=task.text, phase=phase, event_time_us=task.event_time_us)
-        response = await self._answer(branch, request, task, phase, task.arm)
-        if phase == "R1":
-            branch.history = [Turn(role="user", text=task.text), Turn(role="assistant", text=response.text)]
+        commit). None where the log holds the response already, or the trajectory has ended."""
+        if task.phase == "T1":
+            return await self._begin(task)
+        branch = await self._branch_for(task, after_commit=True)
+        if branch is None:
+            return None
+        return await self._answer(branch, self._request(task, "R2"), task, "R2", task.arm)
+
+    async def _begin(self, task: TaskEvent) -> ResponseEvent | None:
+        if task.trajectory in self._past.closed:
+            return None
+        branch = self._branches.setdefault(task.trajectory, Branch())
+        branch.segment = task.segment
+        if self.isolation == "shared":
+            branch.memory = self.memory
+            await self._catch_up(None)
+        elif task.segment not in self._snapshots:
+            raise InvariantError(
+                f"{self.lane} holds no snapshot of segment {task.segment}: T1 came before its delta, or "
+                "after its release",
+                (task.id,),
+            )
+        recorded = self._past.results.get(f"{task.trajectory}/R1")
+        response = None
+        if recorded is None:
+            response = await self._answer(branch, self._request(task, "R1"), task, "R1", "committed")
+        elif recorded.error is None:
+            try:
+                self._memory_of(branch)  # now: its snapshot may go with the next release
+            except MemorySystemError as failure:
+                log.warning(
+                    "rebuild_failed", lane=self.lane, trajectory=task.trajectory, error=failure.reason
+                )
+        said = response if recorded is None else recorded
+        assert isinstance(said, ResponseEvent)
+        branch.history = [Turn(role="user", text=task.text), Turn(role="assistant", text=said.text)]
+        branch.opened.set()
+        if self._past.open_on[task.segment]:
+            self._past.open_on[task.segment] -= 1
+            await self.release(-1)
         return response
 
-    async def answer_feedback(self, feedback: FeedbackEvent) -> ResponseEvent:
-        """F that asks to revise → R_F, with the conversation so far."""
-        branch = self._branch_for(feedback)
+    def _request(self, task: TaskEvent, phase: ResponsePhase) -> Request:
+        return Request(text=task.text, phase=phase, event_time_us=task.event_time_us)
+
+    async def answer_feedback(self, feedback: FeedbackEvent) -> ResponseEvent | None:
+        """F that asks to revise → R_F, with the conversation so far. None as in `answer_task`."""
+        branch = await self._branch_for(feedback)
+        if branch is None:
+            return None
         branch.history.append(Turn(role="user", text=feedback.text))
         request = Request(
             text=branch.history[0].text,
@@ -154,14 +221,12 @@ class Lane:
         )
         return await self._answer(branch, request, feedback, "R_F", "committed")
 
-    async def commit(self, event: CommitEvent) -> CommittedEvent:
-        """Take the interaction into the trajectory's branch."""
-        branch = self._branch_for(event)
-        interaction = Interaction(
-            id=event.trajectory.removeprefix(f"{self.lane}/"),
-            turns=event.interaction,
-            event_time_us=event.event_time_us,
-        )
+    async def commit(self, event: CommitEvent) -> CommittedEvent | None:
+        """Take the interaction into the trajectory's branch. None where the log holds the result already:
+        then the branch takes it in again and nothing is said."""
+        branch = await self._branch_for(event)
+        if branch is None:
+            return None
         committed = CommittedEvent(
             id=f"{event.trajectory}/committed",
             run=self.run,
@@ -173,18 +238,44 @@ class Lane:
             trajectory=event.trajectory,
             step=event.step + 1,
         )
+        recorded = committed.id in self._past.results
         try:
             if event.keep_uncommitted:
                 branch.uncommitted = self._fork(self._memory_of(branch))
-            delta = await self._call("commit", lambda: self._memory_of(branch).commit(interaction), Delta)
-            return self._written("commit", committed, delta)
+            if not recorded or self.isolation == "branch":  # else `_catch_up` takes it in, in its turn
+                delta = await self._take_in(self._memory_of(branch), event)
+                committed = self._written("commit", committed, delta)
         except MemorySystemError as failure:
-            return self._failed(committed, failure)
+            committed = self._failed(committed, failure)
+        branch.committed.set()
+        return None if recorded else committed
+
+    async def _take_in(self, memory: MemorySystem, event: CommitEvent) -> Delta:
+        interaction = Interaction(
+            id=event.trajectory.removeprefix(f"{self.lane}/"),
+            turns=event.interaction,
+            event_time_us=event.event_time_us,
+        )
+        return await self._call("commit", lambda: memory.commit(interaction), Delta)
+
+    async def _catch_up(self, before: int | None) -> None:
+        """Isolation `shared`, after a restart: take in again the commits that the memory held, in their
+        order, those of segments before `before` ahead of its ingest."""
+        async with self._committing:
+            while self._to_commit and (before is None or (self._to_commit[0].as_of or 0) < before):
+                await self._take_in(self.memory, self._to_commit.popleft())
+
+    def _is_needed(self, segment: int) -> bool:
+        """A trajectory may begin on this segment's snapshot, or began before a restart and forks it again."""
+        return segment > self._past.released or self._past.open_on[segment] > 0
 
     async def end_trajectory(self, trajectory: str) -> None:
-        """Drop the trajectory's branch."""
+        """Drop the trajectory's branch; whatever waits for it gives up."""
+        self._past.closed.add(trajectory)
         branch = self._branches.pop(trajectory, None)
         if branch is not None:
+            branch.opened.set()
+            branch.committed.set()
             await close_all(self._own(branch), self.lane)
 
     async def aclose(self) -> None:
@@ -206,28 +297,29 @@ class Lane:
             branch.memory = self._fork(self._snapshots[branch.segment])
         return branch.memory
 
-    def _branch_for(self, event: TrajectoryEvent) -> Branch:
-        branch = self._branches.get(event.trajectory)
-        if branch is None:
-            if not isinstance(event, TaskEvent) or event.phase != "T1":
-                raise InvariantError(f"trajectory {event.trajectory} has no T1 on this lane", (event.id,))
-            if self.isolation == "shared":
-                branch = Branch(self.memory, event.segment)
-            elif event.segment in self._snapshots:
-                branch = Branch(None, event.segment)
-            else:
-                raise InvariantError(
-                    f"{self.lane} holds no snapshot of segment {event.segment}: T1 came before its delta, "
-                    "or after its release",
-                    (event.id,),
-                )
-            self._branches[event.trajectory] = branch
+    async def _branch_for(self, event: TrajectoryEvent, *, after_commit: bool = False) -> Branch | None:
+        """The trajectory's branch once R1 (or the commit) is there; None when the trajectory has ended.
+        Raises InvariantError when that never comes."""
+        if event.trajectory in self._past.closed:
+            return None
+        branch = self._branches.setdefault(event.trajectory, Branch())
+        with anyio.move_on_after(self.call_timeout_s) as waiting:
+            await branch.opened.wait()
+            if after_commit:
+                await branch.committed.wait()
+        if event.trajectory in self._past.closed:
+            return None
+        if waiting.cancelled_caught:
+            missing = "commit" if branch.opened.is_set() else "T1"
+            raise InvariantError(f"trajectory {event.trajectory} has no {missing} on this lane", (event.id,))
         return branch
 
     async def _answer(
         self, branch: Branch, request: Request, cause: TrajectoryEvent, phase: ResponsePhase, arm: Arm
-    ) -> ResponseEvent:
+    ) -> ResponseEvent | None:
         suffix = phase if arm == "committed" else f"{phase}-{arm}"
+        if f"{cause.trajectory}/{suffix}" in self._past.results:
+            return None
         response = ResponseEvent(
             id=f"{cause.trajectory}/{suffix}",
             run=self.run,

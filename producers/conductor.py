@@ -1,26 +1,23 @@
-"""The conductor: watches deltas, responses and verdicts, and injects the next task, feedback or commit as the
-protocol says. It also says when a lane's snapshots are needed no more, and when the run has ended.
-
-Everything it knows is a fold over the log. What it reads and what it writes for that is one transaction.
+"""The conductor's core: deltas, responses and verdicts in; the next task, feedback or commit out, as the
+protocol says. It also says when a lane's snapshots are needed no more, and when the run has ended. Pure: see
+`producers.conduct` for the role.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-import anyio
-
-from simulator.errors import InvariantError, StallError
+from simulator.errors import InvariantError
 from simulator.events import (
     AnchorEvent,
     AnyEvent,
     CommittedEvent,
     DeltaEvent,
     Event,
+    LaneFailedEvent,
     Metric,
     Outcome,
-    ReadyEvent,
     ReplayEndedEvent,
     ResponseEvent,
     RunEndedEvent,
@@ -28,13 +25,7 @@ from simulator.events import (
     SegmentReleasedEvent,
     VerdictEvent,
 )
-from simulator.intake import decode_records, read_to_end
-from simulator.log.protocol import Log
-from simulator.outbox import positions_after
 from simulator.protocols.streammembench import Trajectory, expected_metrics
-from simulator.topics import Recorder, Topics
-
-CONDUCTOR_ROLE = "conductor"
 
 
 class _Verdicts:
@@ -60,13 +51,28 @@ class _LaneState:
         """Segment → trajectories that still hold its snapshot (`branch`: no R1 yet; `shared`: not closed)."""
         self.queue: deque[tuple[Trajectory, DeltaEvent]] = deque()
         """Isolation `shared`: trajectories that wait for their turn."""
+        self.failed = ""
+        """Why nothing more is expected of this lane."""
 
 
 class Conductor:
-    """The pure part: events in, events out. One trajectory for each lane and anchor."""
+    """Events in, events out. One trajectory for each lane and anchor.
 
-    def __init__(self, started: RunStartedEvent, anchors: Iterable[AnchorEvent]) -> None:
+    `closed`: the trajectories that have ended by what the log holds already. They are not run again,
+    whatever is read of them: one that was given up would otherwise take a late answer after a restart.
+    `released`: lane → the newest segment whose snapshot is released by what the log holds.
+    """
+
+    def __init__(
+        self,
+        started: RunStartedEvent,
+        anchors: Iterable[AnchorEvent],
+        *,
+        closed: Collection[str] = (),
+        released: Mapping[str, int] | None = None,
+    ) -> None:
         self.started = started
+        self._past = frozenset(closed)
         self.shared = started.isolation == "shared"
         self.anchors_at: dict[tuple[str, int], list[AnchorEvent]] = defaultdict(list)
         expected = 0
@@ -78,6 +84,8 @@ class Conductor:
             for system in started.systems
             for stream in started.streams
         }
+        for lane, segment in (released or {}).items():
+            self.lanes[lane].released = segment
         self.trajectories = expected * len(started.systems)
         self.finished = 0
         self.verdicts = 0
@@ -90,40 +98,107 @@ class Conductor:
         self._now_us = 0
 
     def feed(self, event: AnyEvent) -> list[Event]:
-        """What follows from one event, in order. Raises InvariantError for an event that can't be right."""
+        """What follows from one event, in order. Raises InvariantError, having changed nothing, for an event
+        that can't be right."""
         self._replayed |= isinstance(event, ReplayEndedEvent)
-        if not isinstance(event, DeltaEvent | ResponseEvent | CommittedEvent | VerdictEvent):
+        if not isinstance(
+            event, DeltaEvent | ResponseEvent | CommittedEvent | VerdictEvent | LaneFailedEvent
+        ):
             return []
-        self._now_us = max(self._now_us, event.event_time_us)
         state = self.lanes.get(event.lane)
         if state is None:
             raise InvariantError(f"no lane {event.lane} in this run", (event.id,))
-        out: list[Event] = []
-        if isinstance(event, DeltaEvent):
-            if event.segment != state.last_delta + 1:
-                raise InvariantError(
-                    f"{event.lane}: delta of segment {event.segment} after that of {state.last_delta}",
-                    (event.id,),
-                )
-            state.last_delta = event.segment
-            for anchor in self.anchors_at.get((state.stream, event.segment), ()):
-                trajectory = Trajectory(
-                    lane=state.lane, anchor=anchor, ablate_commit=self.started.ablate_commit
-                )
+        match event:
+            case LaneFailedEvent():
+                out = self._fail_lane(state, event.reason)
+            case DeltaEvent():
+                out = self._take_delta(state, event)
+            case VerdictEvent():
+                trajectory = state.open.get(event.trajectory)
+                out = [] if trajectory is None else self._advance(state, trajectory, event)
+                self._count(event)
+            case _:
+                out = self._take_answer(state, event)
+        self._now_us = max(self._now_us, event.event_time_us)
+        return out + self._open_next(state)
+
+    def _take_delta(self, state: _LaneState, event: DeltaEvent) -> list[Event]:
+        if state.failed:
+            raise InvariantError(f"{event.lane} had been given up: {state.failed}", (event.id,))
+        if event.segment != state.last_delta + 1 or event.segment >= self.started.segments[state.stream]:
+            raise InvariantError(
+                f"{event.lane}: delta of segment {event.segment} after that of {state.last_delta}",
+                (event.id,),
+            )
+        state.last_delta = event.segment
+        for anchor in self.anchors_at.get((state.stream, event.segment), ()):
+            trajectory = self._trajectory(state, anchor)
+            if trajectory.id in self._past:
+                self._end(trajectory.id)
+            else:
                 state.unsettled[event.segment] += 1
                 state.queue.append((trajectory, event))
-        else:
-            trajectory_of = state.open.get(event.trajectory)
-            if trajectory_of is not None:
-                out += self._advance(state, trajectory_of, event)
-            elif not isinstance(event, VerdictEvent):
-                raise InvariantError(f"no open trajectory {event.trajectory}", (event.id,))
-            if isinstance(event, VerdictEvent):
-                self._count(event)
-            elif isinstance(event, ResponseEvent):
-                _check_retrieved(event)
-        out += self._open_next(state)
+        return []
+
+    def _take_answer(self, state: _LaneState, event: ResponseEvent | CommittedEvent) -> list[Event]:
+        trajectory = state.open.get(event.trajectory)
+        if trajectory is None:
+            if event.trajectory in self._past:
+                return []
+            raise InvariantError(f"no open trajectory {event.trajectory}", (event.id,))
+        if isinstance(event, ResponseEvent):
+            _check_retrieved(event)
+        return self._advance(state, trajectory, event)
+
+    def _fail_lane(self, state: _LaneState, reason: str) -> list[Event]:
+        """Close what is open on a lane, and all that would have been."""
+        if state.failed:
+            return []
+        state.failed = reason
+        out: list[Event] = []
+        for trajectory in list(state.open.values()):
+            out += self._close(state, trajectory, reason)
+        for trajectory, _ in state.queue:
+            out += self._close(state, trajectory, reason)
+        state.queue.clear()
+        for (stream, segment), anchors in self.anchors_at.items():
+            if stream == state.stream and segment > state.last_delta:
+                for anchor in anchors:
+                    trajectory = self._trajectory(state, anchor)
+                    if trajectory.id not in self._past:
+                        out += trajectory.give_up(reason)
+                    self._end(trajectory.id)
         return out
+
+    def give_up(self, trajectory_id: str, lane: str, reason: str) -> list[Event]:
+        """Close an open trajectory whose agent does not answer."""
+        state = self.lanes[lane]
+        trajectory = state.open.get(trajectory_id)
+        if trajectory is None:
+            return []
+        return [*self._close(state, trajectory, reason), *self._open_next(state)]
+
+    def owing_agents(self) -> Iterator[Trajectory]:
+        """The open trajectories whose memory system is to act next."""
+        for state in self.lanes.values():
+            for trajectory in state.open.values():
+                if trajectory.waits_for_agent:
+                    yield trajectory
+
+    def _trajectory(self, state: _LaneState, anchor: AnchorEvent) -> Trajectory:
+        return Trajectory(lane=state.lane, anchor=anchor, ablate_commit=self.started.ablate_commit)
+
+    def _close(self, state: _LaneState, trajectory: Trajectory, reason: str) -> list[Event]:
+        if self._holds_snapshot(trajectory):
+            self._settle_one(state, trajectory.anchor.segment)
+        out = trajectory.give_up(reason)
+        state.open.pop(trajectory.id, None)
+        self._end(trajectory.id)
+        return out
+
+    def _end(self, trajectory: str) -> None:
+        self._closed.add(trajectory)
+        self._finish(trajectory)
 
     def settle(self) -> list[Event]:
         """What follows from all events fed so far taken together: releases of snapshots, and the end of the
@@ -163,7 +238,9 @@ class Conductor:
     @property
     def complete(self) -> bool:
         """Every lane has ingested every segment, and every trajectory has all its verdicts."""
-        ingested = all(s.last_delta == self.started.segments[s.stream] - 1 for s in self.lanes.values())
+        ingested = all(
+            s.failed or s.last_delta == self.started.segments[s.stream] - 1 for s in self.lanes.values()
+        )
         return ingested and self.finished == self.trajectories
 
     def waits_for(self) -> list[str]:
@@ -179,7 +256,7 @@ class Conductor:
             waits += [
                 f"the delta of segment {state.last_delta + 1} of {state.lane}"
                 for state in self.lanes.values()
-                if state.last_delta < self.started.segments[state.stream] - 1
+                if not state.failed and state.last_delta < self.started.segments[state.stream] - 1
             ]
         return waits
 
@@ -195,15 +272,16 @@ class Conductor:
         held = self._holds_snapshot(trajectory)
         out = trajectory.feed(event)
         if held and not self._holds_snapshot(trajectory):
-            segment = trajectory.anchor.segment
-            state.unsettled[segment] -= 1
-            if not state.unsettled[segment]:
-                del state.unsettled[segment]
+            self._settle_one(state, trajectory.anchor.segment)
         if trajectory.closed:
             del state.open[trajectory.id]
-            self._closed.add(trajectory.id)
-            self._finish(trajectory.id)
+            self._end(trajectory.id)
         return out
+
+    def _settle_one(self, state: _LaneState, segment: int) -> None:
+        state.unsettled[segment] -= 1
+        if state.unsettled[segment] <= 0:
+            del state.unsettled[segment]
 
     def _holds_snapshot(self, trajectory: Trajectory) -> bool:
         return not trajectory.closed and (self.shared or "R1" not in trajectory.taken)
@@ -236,50 +314,3 @@ def _check_retrieved(response: ResponseEvent) -> None:
                 "task: its fork saw the future, or its event time is wrong",
                 (response.id,),
             )
-
-
-async def conduct(log: Log, started: RunStartedEvent, *, stall_timeout_s: float = 1800.0) -> RunEndedEvent:
-    """Conduct a run to its end. `stall_timeout_s`: how long nothing may come while an answer, a verdict or
-    (after the replay) a delta is owed; longer than an agent's and a judge's own deadlines.
-
-    Raises:
-        InvariantError: an agent or judge wrote what the protocol does not allow.
-        FencedError: another conductor took over.
-        StallError: nothing came for too long; names what is owed.
-    """
-    topics = Topics.of(started.run)
-    recorder = Recorder.for_run(started)
-    anchors = [
-        event
-        async for record in read_to_end(log, [topics.anchors])
-        for event, _ in decode_records(started.run, [record])[0]
-        if isinstance(event, AnchorEvent)
-    ]
-    conductor = Conductor(started, anchors)
-    # Anchors and control are read for the end of the replay, and to bury what can't be decoded there: every
-    # other role reads them as well, and one must do it.
-    sources = [topics.deltas, topics.responses, topics.verdicts, topics.anchors, topics.control]
-    async with log.subscribe(sources, group=f"{started.run}.{CONDUCTOR_ROLE}") as subscription:
-        ready = ReadyEvent(
-            id=f"ready/{CONDUCTOR_ROLE}", run=started.run, event_time_us=0, role=CONDUCTOR_ROLE
-        )
-        await log.append([recorder.record(ready)])
-        moved_s = anyio.current_time()
-        while True:
-            records = await subscription.poll(max_records=2000)
-            if records:
-                moved_s = anyio.current_time()
-            elif anyio.current_time() - moved_s > stall_timeout_s and (waits := conductor.waits_for()):
-                shown = "; ".join(waits[:5]) + (f"; and {len(waits) - 5} more" if len(waits) > 5 else "")
-                raise StallError(f"conductor: nothing came for {stall_timeout_s:g} s; it waits for {shown}")
-            events, dead = decode_records(started.run, records)
-            out: list[Event] = list(dead)
-            for event, _ in events:
-                out += conductor.feed(event)
-            out += conductor.settle()
-            if out:  # else the offsets go with the next output: a write only for them would double the writes
-                offsets = positions_after(records)
-                await subscription.transact([recorder.record(event) for event in out], offsets)
-            for written in out:
-                if isinstance(written, RunEndedEvent):
-                    return written

@@ -257,6 +257,9 @@ class RunStartedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     partitions: int
     isolation: Isolation
     ablate_commit: bool = False
+    attached: tuple[str, ...] = ()
+    """Labels of the systems whose agents are not ours: what they write is checked, and they must keep
+    deadlines."""
     required: tuple[str, ...] = ()
     """Roles that must say `ready` before the first observation is published."""
 
@@ -291,6 +294,20 @@ class TrajectoryClosedEvent(
     anchor: str
     reason: str = ""
     unjudged: tuple[Metric, ...] = ()
+
+
+class LaneFailedEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="lane_failed"):
+    """A lane was silent for too long. Nothing waits for it any more, and what it still owes is unjudged."""
+
+    reason: str
+
+
+class ReplayControlEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="replay_control"):
+    """What a person tells a running replay. `rate` (simulated seconds per real second; None means as fast as
+    the log allows) goes with `set_rate`."""
+
+    action: Literal["pause", "resume", "set_rate"]
+    rate: float | None = None
 
 
 class ReplayEndedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="replay_ended"):
@@ -338,6 +355,8 @@ AnyEvent = (
     | ReadyEvent
     | SegmentReleasedEvent
     | TrajectoryClosedEvent
+    | LaneFailedEvent
+    | ReplayControlEvent
     | ReplayEndedEvent
     | RunEndedEvent
     | DeadLetterEvent

@@ -4,19 +4,28 @@ Results become ready in any order, offsets may only be committed in order. The t
 partition, what is still in work; the outbox appends all results that are ready and commits what is complete
 in one transaction. A crash between the two therefore redelivers the input, and never loses or doubles a
 result.
+
+Where a group shares the work, partitions come and go. What was worked out for a partition that has gone is
+dropped: its new owner works it out again, and the log refuses a late writer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import anyio
 
+from simulator.errors import FencedError
 from simulator.events import Event
 from simulator.log.protocol import Record, StoredRecord, Subscription, TopicPartition
 from simulator.topics import Recorder
 
 Ticket = tuple[TopicPartition, int]
+
+REBALANCE_S = 60.0
+"""How long a fenced member may take to learn which partitions it still has."""
 
 
 def positions_after(records: Sequence[StoredRecord]) -> dict[TopicPartition, int]:
@@ -45,52 +54,105 @@ class OffsetTracker:
         return (tp, offset)
 
     def done(self, ticket: Ticket) -> None:
-        """That work's result is being written."""
+        """That work's result is being written, or there is nothing to write. Nothing happens for a
+        partition that has gone."""
         tp, offset = ticket
-        pending = self._pending[tp]
-        if pending[offset] == 1:
-            del pending[offset]
-        else:
+        pending = self._pending.get(tp, {})
+        if pending.get(offset, 0) > 1:
             pending[offset] -= 1
+        else:
+            pending.pop(offset, None)
+
+    def forget(self, partitions: Collection[int]) -> None:
+        """These partitions, of every topic, belong to other members now."""
+        self._position = {tp: at for tp, at in self._position.items() if tp.partition not in partitions}
+        self._pending = {tp: works for tp, works in self._pending.items() if tp.partition not in partitions}
 
     def committable(self) -> dict[TopicPartition, int]:
         """Partition → the offset before which nothing is in work."""
         return {tp: min(self._pending.get(tp) or (position,)) for tp, position in self._position.items()}
 
 
+class _Entry(NamedTuple):
+    record: Record
+    owner: int | None
+    tenure: int | None
+    ticket: Ticket | None
+
+
 class Outbox:
     """Collects results and writes them, many in one transaction. Run `flush_forever` in the role's task
-    group."""
+    group, and call `rebalanced` when the subscription's partitions have changed."""
 
     def __init__(self, subscription: Subscription, recorder: Recorder) -> None:
         self.offsets = OffsetTracker()
         self._subscription = subscription
         self._recorder = recorder
-        self._ready: list[tuple[Record, Ticket | None]] = []
+        self._ready: list[_Entry] = []
+        self._gone: Counter[int] = Counter()
         self._wake = anyio.Event()
+        self._rebalanced = anyio.Event()
         self._flushing = anyio.Lock()
 
-    def put(self, event: Event, ticket: Ticket | None = None, **wall_times_us: int) -> None:
-        """Queue one result; its ticket is done once the result is in the log."""
-        self._ready.append((self._recorder.record(event, **wall_times_us), ticket))
+    def tenure(self, partition: int) -> int:
+        """How often this partition has gone: work that began in an earlier tenure counts for nothing."""
+        return self._gone[partition]
+
+    def put(
+        self,
+        event: Event,
+        ticket: Ticket | None = None,
+        *,
+        owner: int | None = None,
+        tenure: int | None = None,
+        **wall_times_us: int,
+    ) -> None:
+        """Queue one result; its ticket is done once the result is in the log.
+
+        `owner`: the partition it rests on, where no ticket says so. `tenure`: when the work began, if the
+        partition may have gone and come back since.
+        """
+        if ticket is not None:
+            owner = ticket[0].partition
+        if owner is not None and tenure is None:
+            tenure = self.tenure(owner)
+        self._ready.append(_Entry(self._recorder.record(event, **wall_times_us), owner, tenure, ticket))
         self._wake.set()
 
-    async def flush(self) -> None:
-        """Write all that is ready. Raises FencedError when this member has lost its partitions."""
-        async with self._flushing:
-            ready, self._ready = self._ready, []
-            if not ready:
-                return
-            for _, ticket in ready:
-                if ticket is not None:
-                    self.offsets.done(ticket)
-            await self._subscription.transact([record for record, _ in ready], self.offsets.committable())
+    def rebalanced(self, lost: Collection[int]) -> None:
+        """These partitions have gone: what rests on them is dropped."""
+        self._gone.update(lost)
+        self.offsets.forget(lost)
+        self._rebalanced.set()
+        self._rebalanced = anyio.Event()
 
-    async def flush_forever(self, written: Callable[[], None] | None = None) -> None:
+    async def flush(self) -> None:
+        """Write all that is ready. When fenced, wait until it is known what this member still owns, and write
+        the results for that. Raises FencedError when that does not become known."""
+        async with self._flushing:
+            while ready := [entry for entry in self._ready if self._is_ours(entry)]:
+                self._ready = []
+                for entry in ready:
+                    if entry.ticket is not None:
+                        self.offsets.done(entry.ticket)
+                rebalanced = self._rebalanced
+                try:
+                    records = [entry.record for entry in ready]
+                    await self._subscription.transact(records, self.offsets.committable())
+                except FencedError:
+                    self._ready = ready + self._ready
+                    with anyio.move_on_after(REBALANCE_S) as waiting:
+                        await rebalanced.wait()
+                    if waiting.cancelled_caught:
+                        raise
+            self._ready = []
+
+    def _is_ours(self, entry: _Entry) -> bool:
+        return entry.owner is None or entry.tenure == self.tenure(entry.owner)
+
+    async def flush_forever(self) -> None:
         """Write results as they become ready, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake = anyio.Event()
             await self.flush()
-            if written is not None:
-                written()

@@ -29,7 +29,7 @@ from consumers.scoreboard import Scoreboard
 from consumers.scores import Scores
 from judges.deterministic import official_judges
 from judges.panel import JudgePanel
-from producers.conductor import CONDUCTOR_ROLE, conduct
+from producers.conduct import CONDUCTOR_ROLE, conduct
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset, Lifelog
 from producers.replayer import ReplayOptions, replay

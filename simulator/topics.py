@@ -57,6 +57,8 @@ TOPIC_OF_KIND: dict[str, str] = {
     "ready": "control",
     "segment_released": "control",
     "trajectory_closed": "control",
+    "lane_failed": "control",
+    "replay_control": "control",
     "replay_ended": "control",
     "run_ended": "control",
     "dead_letter": "dead",

@@ -177,6 +177,18 @@ class Trajectory(msgspec.Struct, kw_only=True):
             case _:
                 raise AssertionError(f"input_of gave {name} for {event!r}")
 
+    def give_up(self, reason: str) -> list[Event]:
+        """Close the trajectory before its last response: what it waits for will not come."""
+        if self.closed:
+            return []
+        self.event_time_us = self.event_time_us or self.anchor.event_time_us
+        return [self._closed(reason, *self.taken.values())]
+
+    @property
+    def waits_for_agent(self) -> bool:
+        """Whether its memory system is to act next."""
+        return any(name != "ieu" for name in self.waiting)
+
     def _check_place(self, event: LaneEvent, name: Input) -> None:
         """The event is this trajectory's, and its author had seen what the trajectory stands on."""
         anchor = self.anchor

@@ -14,7 +14,7 @@ from consumers.judging import JUDGE_ROLE, run_judges
 from judges.deterministic import official_judges
 from judges.judge import Judge
 from judges.panel import JudgePanel
-from producers.conductor import CONDUCTOR_ROLE, conduct
+from producers.conduct import CONDUCTOR_ROLE, conduct
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset
 from producers.replayer import ReplayOptions, replay

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from producers.conductor import Conductor, conduct
+from producers.conduct import conduct
+from producers.conductor import Conductor
 from simulator.errors import InvariantError, StallError
 from simulator.events import (
     AnchorEvent,

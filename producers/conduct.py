@@ -1,0 +1,226 @@
+"""The conductor's role: runs the core over the log.
+
+Everything it knows is a fold over the log. It begins at the first record, passes over what it had published before it
+was restarted, and goes on; what it reads and what it writes for that is one transaction. What an attached agent writes
+out of place goes to the dead-letter topic, and what it owes for too long is given up, so that somebody else's program
+can spoil its own results and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+
+import anyio
+import msgspec
+
+from producers.conductor import Conductor
+from simulator.errors import InvariantError, StallError
+from simulator.events import (
+    AnchorEvent,
+    AnyEvent,
+    CommittedEvent,
+    DeltaEvent,
+    Event,
+    ReadyEvent,
+    ResponseEvent,
+    RunEndedEvent,
+    RunStartedEvent,
+    SegmentReleasedEvent,
+    TrajectoryClosedEvent,
+)
+from simulator.intake import dead_letter, decode_records, read_to_end
+from simulator.log.protocol import Log, StoredRecord, Subscription
+from simulator.outbox import positions_after
+from simulator.ownership import Ownership
+from simulator.protocols.streammembench import INPUTS, input_of
+from simulator.topics import Recorder, Topics
+
+CONDUCTOR_ROLE = "conductor"
+
+
+async def conduct(
+    log: Log,
+    started: RunStartedEvent,
+    *,
+    stall_timeout_s: float = 1800.0,
+    answer_timeout_s: float = 600.0,
+) -> RunEndedEvent:
+    """Conduct a run to its end, from wherever its log is.
+
+    Args:
+        log: the run's log.
+        started: the run's first event.
+        stall_timeout_s: how long nothing may come while an answer, a verdict or (after the replay) a delta is owed;
+            longer than an agent's and a judge's own deadlines.
+        answer_timeout_s: how long an attached agent may take for one answer or commit; then the trajectory is given
+            up as unjudged.
+
+    Raises:
+        InvariantError: one of our own agents or judges wrote what the protocol does not allow.
+        FencedError: another conductor took over.
+        StallError: nothing came for too long; names what is owed.
+    """
+    return await _Conducting(log, started, stall_timeout_s, answer_timeout_s).run()
+
+
+class _Past(msgspec.Struct):
+    """What the log holds already of what a conductor writes."""
+
+    published: set[str] = msgspec.field(default_factory=set)
+    closed: set[str] = msgspec.field(default_factory=set)
+    released: dict[str, int] = msgspec.field(default_factory=dict)
+    ended: RunEndedEvent | None = None
+
+
+class _Conducting:
+    def __init__(
+        self, log: Log, started: RunStartedEvent, stall_timeout_s: float, answer_timeout_s: float
+    ) -> None:
+        self.log = log
+        self.started = started
+        self.stall_timeout_s = stall_timeout_s
+        self.answer_timeout_s = answer_timeout_s
+        self.topics = Topics.of(started.run)
+        self.recorder = Recorder.for_run(started)
+        self.attached = frozenset(started.attached)
+        self.asked_s: dict[str, float] = {}
+        """Trajectory → when its attached agent was last asked for something."""
+
+    async def run(self) -> RunEndedEvent:
+        topics = self.topics
+        # Anchors and control are read for the end of the replay, and to bury what can't be decoded there: every
+        # other role reads them as well, and one must do it.
+        sources = [topics.deltas, topics.responses, topics.verdicts, topics.anchors, topics.control]
+        group = f"{self.started.run}.{CONDUCTOR_ROLE}"
+        async with self.log.subscribe(sources, group=group) as subscription:
+            ownership = Ownership(subscription, sources)
+            await ownership.take_over(ownership.change()[0])
+            past = await self._past()
+            if past.ended is not None:
+                return past.ended
+            anchors = [
+                event async for event in self._events([topics.anchors]) if isinstance(event, AnchorEvent)
+            ]
+            self.conductor = Conductor(self.started, anchors, closed=past.closed, released=past.released)
+            ended = await self._rebuild(subscription, past)
+            ready = ReadyEvent(
+                id=f"ready/{CONDUCTOR_ROLE}", run=self.started.run, event_time_us=0, role=CONDUCTOR_ROLE
+            )
+            await self.log.append([self.recorder.record(ready)])
+            moved_s = anyio.current_time()
+            while ended is None:
+                records = await subscription.poll(max_records=2000)
+                if records:
+                    moved_s = anyio.current_time()
+                else:
+                    self._check_stall(moved_s)
+                out = self._feed(records)
+                out += self._give_up_overdue()
+                ended = await self._publish(subscription, out, records)
+            return ended
+
+    async def _past(self) -> _Past:
+        topics, past = self.topics, _Past()
+        written = [topics.tasks, topics.feedback, topics.commits, topics.control, topics.dead]
+        async for event in self._events(written):
+            past.published.add(event.id)
+            if isinstance(event, TrajectoryClosedEvent):
+                past.closed.add(event.trajectory)
+            elif isinstance(event, SegmentReleasedEvent):
+                past.released[event.lane] = max(past.released.get(event.lane, -1), event.segment)
+            elif isinstance(event, RunEndedEvent):
+                past.ended = event
+        return past
+
+    async def _events(self, topics: list[str]) -> AsyncIterator[AnyEvent]:
+        async for record in read_to_end(self.log, topics):
+            for event, _ in decode_records(self.started.run, [record])[0]:
+                yield event
+
+    async def _rebuild(self, subscription: Subscription, past: _Past) -> RunEndedEvent | None:
+        """Feed what the log holds now in causal order (deltas as they come, then each trajectory's inputs in theirs:
+        topics have no order between them) and publish what had not been."""
+        ends = await self.log.end_offsets({tp.topic for tp in subscription.assignment})
+        out: list[Event] = []
+        later: list[StoredRecord] = []
+        last: dict[tuple[str, int], StoredRecord] = {}
+        left = {tp for tp, end in ends.items() if end > 0}
+        while left:
+            records = await subscription.poll(max_records=2000)
+            deltas = [record for record in records if _kind(record) == b"delta"]
+            later += [record for record in records if _kind(record) != b"delta"]
+            last.update({(record.topic, record.partition): record for record in records})
+            out += self._feed(deltas)
+            left = {tp for tp in left if await subscription.position(tp) < ends[tp]}
+        out += self._feed(sorted(later, key=self._stage))
+        fresh = [event for event in out if event.id not in past.published]
+        return await self._publish(subscription, fresh, list(last.values()))
+
+    def _stage(self, record: StoredRecord) -> int:
+        for event, _ in decode_records(self.started.run, [record])[0]:
+            try:
+                name = input_of(event)
+            except InvariantError:  # refused when it is fed
+                break
+            if name is not None:
+                return INPUTS.index(name)
+        return len(INPUTS)
+
+    def _feed(self, records: Iterable[StoredRecord]) -> list[Event]:
+        """What follows from some records. What can't be decoded, or is out of place and by an attached agent, is
+        buried."""
+        events, dead = decode_records(self.started.run, records)
+        out: list[Event] = list(dead)
+        for event, record in events:
+            try:
+                out += self.conductor.feed(event)
+            except InvariantError as error:
+                if not self._is_attached(event):
+                    raise
+                out.append(dead_letter(self.started.run, record, str(error)))
+        return out + self.conductor.settle()
+
+    def _is_attached(self, event: AnyEvent) -> bool:
+        """Whether an attached agent wrote this. Events of lanes that no system here has are nobody's of ours."""
+        if not isinstance(event, DeltaEvent | ResponseEvent | CommittedEvent):
+            return False
+        system = event.lane.partition("@")[0]
+        return system in self.attached or (bool(self.attached) and system not in self.started.systems)
+
+    def _give_up_overdue(self) -> list[Event]:
+        """Close the trajectories whose attached agent has not answered in time."""
+        if not self.attached:
+            return []
+        now_s = anyio.current_time()
+        owing = {
+            f"{t.id}/{len(t.taken)}": t
+            for t in self.conductor.owing_agents()
+            if t.lane.partition("@")[0] in self.attached
+        }
+        self.asked_s = {key: self.asked_s.get(key, now_s) for key in owing}
+        out: list[Event] = []
+        for key, trajectory in owing.items():
+            if now_s - self.asked_s[key] > self.answer_timeout_s:
+                owed = ", ".join(name for name in trajectory.waiting if name != "ieu")
+                reason = f"no {owed} within {self.answer_timeout_s:g} s"
+                out += self.conductor.give_up(trajectory.id, trajectory.lane, reason)
+        return out + self.conductor.settle() if out else []
+
+    async def _publish(
+        self, subscription: Subscription, out: list[Event], records: Iterable[StoredRecord]
+    ) -> RunEndedEvent | None:
+        if out:  # else the offsets go with the next output: a write only for them would double the writes
+            offsets = positions_after(list(records))
+            await subscription.transact([self.recorder.record(event) for event in out], offsets)
+        return next((event for event in out if isinstance(event, RunEndedEvent)), None)
+
+    def _check_stall(self, moved_s: float) -> None:
+        if anyio.current_time() - moved_s <= self.stall_timeout_s:
+            return
+        if waits := self.conductor.waits_for():
+            shown = "; ".join(waits[:5]) + (f"; and {len(waits) - 5} more" if len(waits) > 5 else "")
+            raise StallError(f"conductor: nothing came for {self.stall_timeout_s:g} s; it waits for {shown}")
+
+
+def _kind(record: StoredRecord) -> bytes:
+    return next((value for name, value in record.headers if name == "kind"), b"")
