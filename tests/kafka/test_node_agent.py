@@ -20,7 +20,7 @@ from consumers.judging import run_judges
 from dev.kafka.brokers import Cluster
 from judges.deterministic import official_judges
 from judges.panel import JudgePanel
-from producers.conductor import conduct
+from producers.conduct import conduct
 from producers.datasets import read_dataset
 from producers.replayer import ReplayOptions, replay
 from simulator.clock import Clock

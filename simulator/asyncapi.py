@@ -1,0 +1,267 @@
+"""What travels, as an AsyncAPI 3 document: made from the event structs and the topics, so that it can't
+differ from what the code reads and writes. Pure: structs in, a dict for JSON out, the same each time.
+
+Channels are the topics, messages are the kinds of events; operations are those of an attached agent.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from typing import Any, Final
+
+import msgspec
+
+from simulator.events import (
+    SCHEMA_VERSION,
+    AnyEvent,
+    CommittedEvent,
+    DeltaEvent,
+    Event,
+    LaneEvent,
+    MemoryRecord,
+    ReadyEvent,
+    ResponseEvent,
+    RetrievedRecord,
+    kind_of,
+)
+from simulator.topics import TOPIC_OF_KIND, Topics
+
+ASYNCAPI_VERSION: Final = "3.0.0"
+KAFKA_BINDING_VERSION: Final = "0.5.0"
+
+_DESCRIPTION: Final = """\
+A run of egostream is an event log on Kafka: one topic for each channel here. An attached agent is a memory
+system that takes part by these topics alone.
+
+1. Read `control` from the beginning. Its first event is `run_started`: the streams, the number of
+   partitions, the isolation, `identity.top_k` (the most records that an answer may use) and
+   `identity.word_budget`.
+2. Subscribe to `observations`, `tasks`, `feedback` and `commits` from the beginning, and to nothing else,
+   with isolation level `read_committed`. Then, and not earlier, send `ready`. Nothing is replayed before.
+3. Keep one memory for each stream; agent and stream are the lane `<system>@<stream>`. Skip what is of other
+   lanes.
+4. At each `segment_closed`, take in the observations since the one before, and send a `delta`. Keep a
+   snapshot until `segment_released` names that segment or a later one.
+5. Answer a `task` T1 from a fork of the snapshot of its `segment`; that fork is the trajectory's branch.
+   Answer T2, and `feedback` of type `revise`, from the branch. Take a `commit` into it and send `committed`;
+   with `keep_uncommitted` also keep it as it was, for the T2 whose `arm` is `uncommitted`.
+   `trajectory_closed` ends the branch. In isolation `shared` everything happens on the one memory.
+6. End at `run_ended`. After `lane_failed` nothing is expected of that lane any more.
+
+An operation that fails is sent all the same, with the reason as its `error`: its result is then unjudged.
+
+What is sent answers one event: `causes` holds that event's `id`; `event_time_us` and `stream` (and `lane`,
+`trajectory`) are the same, `step` is one more, `as_of` is the segment that the answer rests on. Ids are
+fixed, so that nothing counts twice. What is already in the log when an agent starts again must not be sent
+again.
+
+Values are JSON. Fields with default values may be left out, unknown fields must be ignored. All times are in
+microseconds since 1970 UTC; those called `event_time_us` are simulated."""
+
+_CHANNELS: Final = {
+    "observations": "What was seen and said, and where segments end.",
+    "deltas": "What memory systems stored: one event a segment and one a commit.",
+    "tasks": "What the person asks.",
+    "responses": "What memory systems answered.",
+    "feedback": "What the person says to the first answer.",
+    "commits": "Conversations to take into memory.",
+    "verdicts": "What the judges decided. Not for agents.",
+    "anchors": "Evidence, tasks and gold behaviour. For judges: an agent that reads it has cheated.",
+    "control": "Start and end of the run, readiness, and what is needed no more.",
+    "dead": "What could not be decoded, whole, with the reason.",
+}
+
+_HEADERS: Final = {
+    "kind": "As in the value.",
+    "v": "As in the value.",
+    "wall_us": "When it was written, by the wall clock, in microseconds since 1970 UTC.",
+    "began_us": "When the call that it is the result of began, by the wall clock.",
+    "ended_us": "When that call ended. Latency is reported from these two.",
+}
+_TIMED: Final = ("delta", "committed", "response")
+
+_SENT_IDS: Final = {
+    "ready": "`ready/agent.<system>`; `role` is `agent.<system>`. Key: empty. Partition: 0.",
+    "delta": "`<lane>/delta/<segment>`. One a segment, in order.",
+    "committed": "`<trajectory>/committed`.",
+    "response": "`<trajectory>/R1`, `<trajectory>/R_F`, `<trajectory>/R2` or, of that arm, "
+    "`<trajectory>/R2-uncommitted`.",
+}
+
+_OPERATIONS: Final = (
+    (
+        "readControl",
+        "control",
+        ("run_started", "segment_released", "trajectory_closed", "lane_failed", "run_ended"),
+        None,
+    ),
+    ("readObservations", "observations", ("observation", "segment_closed", "stream_ended"), "delta"),
+    ("readTasks", "tasks", ("task",), "response"),
+    ("readFeedback", "feedback", ("feedback",), "response"),
+    ("readCommits", "commits", ("commit",), "committed"),
+    ("sayReady", "control", ("ready",), None),
+    ("sendDeltas", "deltas", ("delta", "committed"), None),
+    ("sendResponses", "responses", ("response",), None),
+)
+"""Name, channel, kinds, and the kind that is sent in reply. What is named `read` is received."""
+
+_EXAMPLES: Final[tuple[Event, ...]] = (
+    ReadyEvent(id="ready/agent.mine", run="run-1", event_time_us=0, role="agent.mine"),
+    DeltaEvent(
+        id="mine@A1_JAKE/delta/9",
+        run="run-1",
+        stream="A1_JAKE",
+        event_time_us=1_755_342_900_000_000,
+        as_of=9,
+        causes=("A1_JAKE/segment/9",),
+        lane="mine@A1_JAKE",
+        segment=9,
+        records=(
+            MemoryRecord(id="m17", text="The blue cup is on the shelf", event_time_us=1_755_342_812_000_000),
+        ),
+        stored_bytes=28,
+    ),
+    ResponseEvent(
+        id="mine@A1_JAKE/s9/e0/R1",
+        run="run-1",
+        stream="A1_JAKE",
+        event_time_us=1_755_342_900_000_000,
+        as_of=9,
+        causes=("mine@A1_JAKE/s9/e0/T1",),
+        lane="mine@A1_JAKE",
+        trajectory="mine@A1_JAKE/s9/e0",
+        step=1,
+        phase="R1",
+        text="It is on the shelf.",
+        retrieved=(
+            RetrievedRecord(
+                id="m17", text="The blue cup is on the shelf", event_time_us=1_755_342_812_000_000, score=0.7
+            ),
+        ),
+    ),
+    CommittedEvent(
+        id="mine@A1_JAKE/s9/e0/committed",
+        run="run-1",
+        stream="A1_JAKE",
+        event_time_us=1_755_342_900_000_000,
+        as_of=9,
+        causes=("mine@A1_JAKE/s9/e0/commit",),
+        lane="mine@A1_JAKE",
+        trajectory="mine@A1_JAKE/s9/e0",
+        step=5,
+        error="the model is down",
+    ),
+)
+
+
+def document(version: str, run: str | None = None) -> dict[str, Any]:
+    """The document for one run's topics, or for any run's: with the parameter `run` in their names. `version`
+    is egostream's own."""
+    kinds = {str(cls.__struct_config__.tag): cls for cls in typing.get_args(AnyEvent)}
+    schemas = msgspec.json.schema_components(kinds.values(), ref_template="#/components/schemas/{name}")[1]
+    channels = {name: _channel(name, run) for name in Topics._fields}
+    for kind, name in TOPIC_OF_KIND.items():
+        channels[name]["messages"][kind] = {"$ref": f"#/components/messages/{kind}"}
+    made = {
+        "asyncapi": ASYNCAPI_VERSION,
+        "info": {
+            "title": "egostream: attached agents",
+            "version": version,
+            "description": _DESCRIPTION,
+            "license": {"name": "MIT"},
+        },
+        "defaultContentType": "application/json",
+        "channels": channels,
+        "operations": {name: _operation(*rest, name=name) for name, *rest in _OPERATIONS},
+        "components": {
+            "messages": {kind: _message(kind, kinds[kind]) for kind in TOPIC_OF_KIND},
+            "schemas": schemas,
+        },
+    }
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(made))  # structs and tuples as in JSON
+    return plain
+
+
+def _channel(name: str, run: str | None) -> dict[str, Any]:
+    address = getattr(Topics.of("{run}" if run is None else run), name)
+    single = Topics.of("r").partitions(2)[f"r.{name}"] == 1
+    where = (
+        "One partition."
+        if single
+        else "Stream number i of `run_started.streams` lies in partition i mod `run_started.partitions`."
+    )
+    kafka: dict[str, Any] = {"topic": address} if run is not None else {}
+    if single:
+        kafka["partitions"] = 1
+    # Event time is years old: with a retention time, a broker would delete what it was just sent.
+    kafka |= {"topicConfiguration": {"retention.ms": -1}, "bindingVersion": KAFKA_BINDING_VERSION}
+    channel: dict[str, Any] = {
+        "address": address,
+        "title": name,
+        "description": f"{_CHANNELS[name]} {where}",
+        "messages": {},
+        "bindings": {"kafka": kafka},
+    }
+    if run is None:
+        channel["parameters"] = {"run": {"description": "The run's id."}}
+    return channel
+
+
+def _message(kind: str, cls: type[Event]) -> dict[str, Any]:
+    about = " ".join((inspect.getdoc(cls) or "").split())
+    sent = f"\n\nId: {_SENT_IDS[kind]}" if kind in _SENT_IDS else ""
+    message: dict[str, Any] = {
+        "name": kind,
+        "title": kind,
+        "summary": f"{about.split('. ')[0].rstrip('.')}.",
+        "description": f"{about}{sent}",
+        "contentType": "application/json",
+        "headers": _headers(kind),
+        "payload": {"$ref": f"#/components/schemas/{cls.__name__}"},
+        "bindings": {"kafka": {"key": _key(kind, cls), "bindingVersion": KAFKA_BINDING_VERSION}},
+    }
+    examples = [{"name": event.id, "payload": event} for event in _EXAMPLES if kind_of(event) == kind]
+    return message | ({"examples": examples} if examples else {})
+
+
+def _headers(kind: str) -> dict[str, Any]:
+    fixed = {"kind": kind, "v": str(SCHEMA_VERSION)}
+    names = [name for name in _HEADERS if kind in _TIMED or name not in ("began_us", "ended_us")]
+    return {
+        "type": "object",
+        "properties": {
+            name: {
+                "type": "string",
+                **({"const": fixed[name]} if name in fixed else {"pattern": "^[0-9]+$"}),
+                "description": _HEADERS[name],
+            }
+            for name in names
+        },
+        "required": ["kind", "v", "wall_us"],
+    }
+
+
+def _key(kind: str, cls: type[Event]) -> dict[str, Any]:
+    if issubclass(cls, LaneEvent):
+        what = "The lane."
+    elif TOPIC_OF_KIND[kind] == "observations":
+        what = "The stream."
+    else:
+        what = "The stream, or empty where there is none."
+    return {"type": "string", "description": what}
+
+
+def _operation(channel: str, kinds: tuple[str, ...], reply: str | None, *, name: str) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "action": "receive" if name.startswith("read") else "send",
+        "channel": {"$ref": f"#/channels/{channel}"},
+        "messages": [{"$ref": f"#/channels/{channel}/messages/{kind}"} for kind in kinds],
+    }
+    if reply is not None:
+        to = TOPIC_OF_KIND[reply]
+        operation["reply"] = {
+            "channel": {"$ref": f"#/channels/{to}"},
+            "messages": [{"$ref": f"#/channels/{to}/messages/{reply}"}],
+        }
+    return operation
