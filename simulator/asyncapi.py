@@ -37,8 +37,8 @@ system that takes part by these topics alone.
 1. Read `control` from the beginning. Its first event is `run_started`: the streams, the number of
    partitions, the isolation, `identity.top_k` (the most records that an answer may use) and
    `identity.word_budget`.
-2. Subscribe to `observations`, `tasks`, `feedback` and `commits` from the beginning, and to nothing else,
-   with isolation level `read_committed`. Then, and not earlier, send `ready`. Nothing is replayed before.
+2. Subscribe to `observations`, `tasks`, `feedback` and `commits` from the beginning, with isolation level
+   `read_committed`. Then, and not earlier, send `ready`. Nothing is replayed before.
 3. Keep one memory for each stream; agent and stream are the lane `<system>@<stream>`. Skip what is of other
    lanes.
 4. At each `segment_closed`, take in the observations since the one before, and send a `delta`. Keep a
@@ -53,8 +53,8 @@ An operation that fails is sent all the same, with the reason as its `error`: it
 
 What is sent answers one event: `causes` holds that event's `id`; `event_time_us` and `stream` (and `lane`,
 `trajectory`) are the same, `step` is one more, `as_of` is the segment that the answer rests on. Ids are
-fixed, so that nothing counts twice. What is already in the log when an agent starts again must not be sent
-again.
+fixed, so that nothing counts twice: an agent that starts again reads its own deltas and responses back, and
+does not send what is there. Beyond that it reads no other topic.
 
 Values are JSON. Fields with default values may be left out, unknown fields must be ignored. All times are in
 microseconds since 1970 UTC; those called `event_time_us` are simulated."""
