@@ -16,13 +16,15 @@ from typing import Any, TypeVar
 import aiokafka
 import aiokafka.errors as kafka_errors
 import anyio
+import structlog
 from aiokafka.conn import create_conn
-from anyio.lowlevel import checkpoint
+from anyio.lowlevel import cancel_shielded_checkpoint
 
 from simulator.errors import FencedError, LogError, TopicError
 from simulator.log.kafka_config import PASSWORD_VARIABLE, USERNAME_VARIABLE, KafkaConfig
 
 _T = TypeVar("_T")
+_log = structlog.get_logger(__name__)
 
 RETRY_S = 0.05
 CLOSE_S = 5.0
@@ -171,7 +173,7 @@ def _refusal(config: KafkaConfig, error: BaseException) -> str:
         )
     if isinstance(error, ConnectionRefusedError):
         return "refuses connections: is the broker running, and is the port right?"
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError):
         return f"can't be reached ({error.strerror or error}): check the address"
     return (
         f"ends the connection ({reason_of(error)}): check that its listener speaks "
@@ -193,9 +195,26 @@ async def started(config: KafkaConfig, operation: str, client: Any) -> AsyncIter
 
 async def close(client: Any) -> None:
     """Close a consumer or admin client; a broker that is away is not waited for long."""
+    # A consumer that is stopped before its tasks have begun does not end well
+    await cancel_shielded_checkpoint()
+    is_admin = hasattr(client, "close")
+    await _end(client.close if is_admin else client.stop, client._client.close)
+
+
+async def _end(*steps: Callable[[], Awaitable[None]]) -> None:
+    """Run the steps that close a client, each of them even if the one before went wrong. Each is a task of its
+    own: aiokafka lets the cancellation of its own tasks out, which would look like one of ours."""
+
+    async def run(step: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await step()
+        except Exception as error:  # of any kind: aiokafka stumbles over its own state when it is cut short
+            _log.debug("a Kafka client did not close well", reason=reason_of(error))
+
     with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
-        await checkpoint()  # a consumer that is stopped before its tasks have begun raises their cancellation
-        await (client.close() if hasattr(client, "close") else client.stop())
+        for step in steps:
+            async with anyio.create_task_group() as task:
+                task.start_soon(run, step)
 
 
 async def start_producer(config: KafkaConfig, operation: str, options: dict[str, Any]) -> Any:
@@ -218,10 +237,25 @@ async def discard_producer(producer: Any) -> None:
     way to give up, so this fails what waits in the accumulator first, by aiokafka's own means for a dead
     sender.
     """
-    with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_S):
-        producer._message_accumulator.fail_all(kafka_errors.ProducerClosed())
-        await producer.stop()
-    manager = producer._txn_manager
-    waiter = manager.wait_for_transaction_end() if manager is not None else None
-    if waiter is not None and waiter.done() and not waiter.cancelled():
-        waiter.exception()  # looked at, so that asyncio does not report it as never retrieved
+    accumulator, sender = producer._message_accumulator, producer._sender
+    if sender.sender_task is not None:  # else it would report that it was ended in the middle of something
+        sender.sender_task.remove_done_callback(sender._fail_all)
+        look_at(sender.sender_task)
+    accumulator.fail_all(kafka_errors.ProducerClosed())
+    await _end(producer.stop, producer.client.close)
+    # aiokafka has put the failure into futures that nobody waits for; asyncio would print each
+    waits = [batch._drain_waiter for batches in accumulator._batches.values() for batch in batches]
+    if producer._txn_manager is not None:
+        waits.append(producer._txn_manager.wait_for_transaction_end())
+    for wait in waits:
+        look_at(wait)
+
+
+def look_at(future: Any) -> None:
+    """Give up a future of aiokafka's: its failure, now or later, is not to be reported as never retrieved."""
+    if future is None or future.cancelled():
+        return
+    if future.done():
+        future.exception()
+    else:
+        future.add_done_callback(look_at)

@@ -2,8 +2,8 @@
 
 Records are packed into few large batches (`create_batch`, `send_batch`): a price per batch, hardly one per
 record. Calls that wait while a round is under way go into the next one together; one round at a time keeps
-every partition in the order in which the calls came. The producer is idempotent, so that a batch that is sent
-again after an error is in the log once.
+every partition in the order in which the calls came. The producer is idempotent and watched (`kafka_guard`),
+so that a batch that is sent again after an error is in the log once.
 
 All batches are built before the first is sent: an unknown topic, a wrong type or a record that is too large
 appends nothing. But each batch is its own write. If the process or the cluster dies between two of them, some
@@ -24,8 +24,9 @@ from anyio.lowlevel import checkpoint
 
 from simulator.errors import LogError, TopicError
 from simulator.log.kafka_admin import MAX_RECORD_BYTES, KafkaAdmin
-from simulator.log.kafka_client import discard_producer, log_error, start_producer
+from simulator.log.kafka_client import discard_producer, log_error, look_at, start_producer
 from simulator.log.kafka_config import KafkaConfig
+from simulator.log.kafka_guard import ResendGuard
 from simulator.log.partitioner import partition_for
 from simulator.log.protocol import Headers, Record, TopicPartition
 
@@ -100,18 +101,23 @@ async def send_batches(
     """Send batches and wait until all of them are in the log; returns what failed, by partition."""
     sent: list[tuple[TopicPartition, Any]] = []
     failed: dict[TopicPartition, Exception] = {}
-    for tp, batch in batches:
-        if tp in failed:
-            continue
-        try:
-            sent.append((tp, await producer.send_batch(batch, prefix + tp.topic, partition=tp.partition)))
-        except (kafka_errors.KafkaError, AssertionError) as error:  # asserts that the partition is known
-            failed[tp] = error
-    for tp, delivered in sent:
-        try:
-            await delivered
-        except kafka_errors.KafkaError as error:
-            failed.setdefault(tp, error)
+    try:
+        for tp, batch in batches:
+            if tp in failed:
+                continue
+            try:
+                future = await producer.send_batch(batch, prefix + tp.topic, partition=tp.partition)
+                sent.append((tp, future))
+            except (kafka_errors.KafkaError, AssertionError) as error:  # asserts that the partition is known
+                failed[tp] = error
+        for tp, delivered in sent:
+            try:
+                await delivered
+            except kafka_errors.KafkaError as error:
+                failed.setdefault(tp, error)
+    finally:
+        for _, delivered in sent:
+            look_at(delivered)
     return failed
 
 
@@ -131,6 +137,7 @@ class Appender:
 
     def __init__(self, config: KafkaConfig, options: dict[str, Any]) -> None:
         self._config = config
+        self._client_options = options
         self._options = {
             **options,
             "acks": "all",
@@ -139,6 +146,7 @@ class Appender:
             "compression_type": None if config.compression == "none" else config.compression,
         }
         self._producer: Any = None
+        self._guard: ResendGuard | None = None
         self._turn = anyio.Lock()
         self._waiting: deque[_Call] = deque()
 
@@ -172,6 +180,7 @@ class Appender:
         try:
             if self._producer is None:
                 self._producer = await start_producer(self._config, "start to append", self._options)
+                self._guard = ResendGuard(self._config, self._client_options, self._producer)
             batches = await self._build(calls)
             with anyio.move_on_after(self._config.timeout_s):
                 failed = await send_batches(self._producer, self._config.prefix, batches)

@@ -1,0 +1,85 @@
+"""TLS, SASL and rights, on a broker set up so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dev.kafka.brokers import Cluster, start
+from dev.kafka.settings import ADMIN, GUEST
+from simulator.errors import LogError
+from simulator.log import TopicPartition, open_log
+from tests.kafka.helpers import url
+from tests.log.helpers import read, record, values
+
+
+@pytest.fixture(scope="module")
+def secured(kafka_data: Path) -> Cluster:
+    return start("secured", sasl=True, data=kafka_data)
+
+
+def login(monkeypatch: pytest.MonkeyPatch, user: str, password: str) -> None:
+    monkeypatch.setenv("EGOSTREAM_KAFKA_USERNAME", user)
+    monkeypatch.setenv("EGOSTREAM_KAFKA_PASSWORD", password)
+
+
+async def test_everything_works_over_tls_and_scram(
+    secured: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("EGOSTREAM_KAFKA_USERNAME", ADMIN)
+    file = tmp_path / "password"
+    file.write_text(secured.password(ADMIN) + "\n")
+    place = url(secured, "security=sasl_ssl", f"ca_file={secured.ca_file}", f"password_file={file}")
+    async with open_log(place) as log:
+        assert secured.password(ADMIN) not in repr(log)
+        await log.create_topics({"a": 1})
+        await log.append([record("a", b"x")])
+        async with log.subscribe(["a"], group="g") as subscription:
+            assert values(await read(subscription, 1)) == [b"x"]
+            await subscription.transact([record("a", b"y")], {TopicPartition("a", 0): 1})
+            assert values(await read(subscription, 1)) == [b"y"]
+
+
+async def test_wrong_credentials_are_said_without_showing_them(
+    secured: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login(monkeypatch, ADMIN, "wr0ng-and-secret")
+    with pytest.raises(LogError, match=rf"{secured.bootstrap} refuses the credentials") as caught:
+        async with open_log(url(secured, "security=sasl_ssl", f"ca_file={secured.ca_file}")):
+            pass
+    assert "wr0ng" not in str(caught.value)
+
+
+async def test_a_missing_authority_is_said(secured: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    login(monkeypatch, ADMIN, secured.password(ADMIN))
+    with pytest.raises(LogError, match=rf"{secured.bootstrap} .*certificate.*ca_file"):
+        async with open_log(url(secured, "security=sasl_ssl")):
+            pass
+
+
+async def test_another_kind_of_listener_is_said(
+    secured: Cluster, kafka_broker: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(LogError, match=rf"{secured.bootstrap} .*security"):
+        async with open_log(url(secured, "connect_timeout_ms=3000")):
+            pass
+    with pytest.raises(LogError, match=rf"{kafka_broker.bootstrap} .*security"):
+        async with open_log(url(kafka_broker, "security=tls", "connect_timeout_ms=3000")):
+            pass
+
+
+async def test_missing_rights_are_said(secured: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("security=sasl_ssl", f"ca_file={secured.ca_file}")
+    place = url(secured, *options)
+    login(monkeypatch, ADMIN, secured.password(ADMIN))
+    async with open_log(place) as log:
+        await log.create_topics({"a": 1})
+    login(monkeypatch, GUEST, secured.password(GUEST))
+    async with open_log(place) as log:
+        with pytest.raises(LogError, match=rf"{secured.bootstrap}.*create topic.*no right.*ACL"):
+            await log.create_topics({"b": 1})
+        with pytest.raises(LogError, match="no topic 'a'"):  # one that may not be described is not shown
+            await log.append([record("a", b"x")])
+        with pytest.raises(LogError, match=r"group 'g'.*no right|no topic 'a'"):
+            await log.committed("g", ["a"])
