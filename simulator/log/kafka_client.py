@@ -17,7 +17,7 @@ import aiokafka
 import aiokafka.errors as kafka_errors
 import anyio
 import structlog
-from aiokafka.conn import create_conn
+from aiokafka.conn import AIOKafkaConnection
 from anyio.lowlevel import cancel_shielded_checkpoint
 
 from simulator.errors import FencedError, LogError, TopicError
@@ -136,20 +136,21 @@ async def check_reachable(config: KafkaConfig, options: dict[str, Any]) -> None:
     each_s = config.connect_timeout_ms / 1000 / len(config.servers)
     for server in config.servers:
         host, _, port = server.rpartition(":")
+        connection = AIOKafkaConnection(
+            host.strip("[]"), int(port), client_id="egostream", request_timeout_ms=int(each_s * 1000), **given
+        )
         try:
             with anyio.fail_after(each_s):
-                connection = await create_conn(
-                    host.strip("[]"),
-                    int(port),
-                    client_id="egostream-check",
-                    request_timeout_ms=int(each_s * 1000),
-                    **given,
-                )
+                await connection.connect()
         except (kafka_errors.KafkaError, TimeoutError, OSError) as error:
             failures.append(f"{server} {_refusal(config, error)}")
-            continue
-        await connection.close()
-        return
+        else:
+            return
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(1):
+                closed = connection.close()
+                if connection._protocol is not None:  # there was a connection, whose end can be waited for
+                    await closed
     raise LogError(f"can't open the Kafka log: {'; '.join(failures)}")
 
 
