@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -88,6 +90,15 @@ def note(text: str) -> None:
 def print_json(value: object) -> None:
     """One JSON document, indented, on standard output."""
     say(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def command(*arguments: object) -> str:
+    """A command line to copy: this program as it can be called from here (`egostream` where the shell finds
+    it, else the path that it was called by), and its arguments."""
+    called = sys.argv[0]
+    found = shutil.which("egostream")
+    known = Path(called).name != "egostream" or (found is not None and os.path.samefile(found, called))
+    return shlex.join(["egostream" if known else called, *map(str, arguments)])
 
 
 class Settings:

@@ -13,6 +13,7 @@ from simulator.run import RunOptions
 
 _DATA = "synthetic:seed=7,wearers=2,days=2"
 _SYSTEMS = ("null", "rag_raw", "full_context", "oracle")
+_BM25 = "rag_raw:retrieval=bm25"
 
 
 @click.command(
@@ -53,7 +54,7 @@ def demo(out: Path, settings: common.Settings) -> int:
             "null keeps nothing, rag_raw searches pieces of the days, full_context keeps all.\n"
             "\n"
             "Next, see what was asked and answered, and try a search of your choice:\n"
-            f"    egostream tap {out} responses --where lane=rag_raw@W01_ADA -n 3\n"
-            "    egostream run --data synthetic: --system rag_raw:retrieval=bm25 --out bm25"
+            f"    {common.command('tap', out, 'responses', '--where', 'lane=rag_raw@W01_ADA', '-n', 3)}\n"
+            f"    {common.command('run', '--data', 'synthetic:', '--system', _BM25, '--out', 'bm25')}"
         )
     return 0 if scores.complete else common.EXIT_UNJUDGED

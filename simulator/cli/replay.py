@@ -168,7 +168,8 @@ def replay(
                 f"late by (n={late.n:,}): p50 {_ms(late.p50_us)}, p90 {_ms(late.p90_us)}, "
                 f"p99 {_ms(late.p99_us)}, max {_ms(late.max_us)}"
             )
-    common.say(f"The log is {log_path(out)}. Next:\n    egostream tap {out} observations -n 5")
+    common.say(f"The log is {log_path(out)}. Next:")
+    common.say(f"    {common.command('tap', out, 'observations', '-n', 5)}")
 
 
 def _ms(value_us: float) -> str:

@@ -145,6 +145,7 @@ def run(
       log.db            the run itself: `egostream tap` shows what is in it
       scores.json       all numbers, read off the log
       trajectories.csv  a row for each trajectory: what was asked and answered
+      verdicts.jsonl    the verdicts alone, sorted: equal runs give equal bytes
 
     Stopped with Ctrl-C, what was done stays, and `egostream scores` reads it.
     """
@@ -171,8 +172,8 @@ def run(
         common.show(render(scores))
         common.say(f"\nThe log is {log_path(out)}; scores.json and trajectories.csv are beside it.")
         common.say("Next, split the scores, or see what was asked and answered:")
-        common.say(f"    egostream scores {out} --by third --by subject")
-        common.say(f"    egostream tap {out} responses -n 3")
+        common.say(f"    {common.command('scores', out, '--by', 'third', '--by', 'subject')}")
+        common.say(f"    {common.command('tap', out, 'responses', '-n', 3)}")
     return 0 if scores.complete else common.EXIT_UNJUDGED
 
 
@@ -188,7 +189,7 @@ def run_options(options: RunOptions, settings: common.Settings) -> Scores:
             scores = common.run_async(partial(execute, plan, _shown(plan, update, settings.quiet)))
     except KeyboardInterrupt as error:
         raise common.StoppedError(
-            f"stopped; what was done stays: `egostream scores {options.out}` reads it"
+            f"stopped; what was done stays: `{common.command('scores', options.out)}` reads it"
         ) from error
     write_scores(options.out, scores)
     _log.info(

@@ -36,7 +36,8 @@ class Ran(NamedTuple):
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    return {**os.environ, **PLAIN, **(more or {})}
+    path = f"{SCRIPT.parent}{os.pathsep}{os.environ['PATH']}"  # as in an activated environment
+    return {**os.environ, "PATH": path, **PLAIN, **(more or {})}
 
 
 def egostream(*args: object, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Ran:

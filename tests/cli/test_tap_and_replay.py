@@ -157,7 +157,9 @@ def test_replay_at_a_rate_says_how_late_it_was(tmp_path: Path) -> None:
     assert stats["lateness"]["n"] == stats["events"]
     pretty = egostream("replay", "--data", data, "--rate", "600x", "--out", tmp_path / "p")
     assert "late by (n=42)" in pretty.out
-    assert f"egostream tap {tmp_path / 'p'} observations" in pretty.out
+    assert f"    egostream tap {tmp_path / 'p'} observations" in pretty.out
+    away = egostream("replay", "--data", data, "--rate", "inf", "--out", "q", cwd=tmp_path, env={"PATH": ""})
+    assert f"    {SCRIPT} tap q observations" in away.out  # what is to be copied works where it was printed
 
 
 def test_replay_for_some_seconds(tmp_path: Path) -> None:
