@@ -141,7 +141,8 @@ def _read(
         else:
             report.odd("stream_without_observations", stream)
     if not lifelogs:
-        raise DatasetError(layout.path, "no observation in any of its files")
+        found = ", ".join(f"{count} {oddity}" for oddity, count in report.oddities.most_common(3))
+        raise DatasetError(layout.path, f"no observation in any of its files ({found or 'no file at all'})")
     return Dataset(layout.kind, str(layout.path), lifelogs, [], report, files.digest)
 
 

@@ -148,6 +148,7 @@ class _Stream:
         self.seq_of: dict[tuple[str, int], int] = {}
         """(day, stream_index) → seq."""
         self.time_range_of: dict[int, str] = {}
+        self.evidence_ids: set[str] = set()
         self._report = report
         self._english = english
 
@@ -267,6 +268,10 @@ class _Stream:
         report.counts["supporting_observations"] += len(supporting)
         report.counts["supporting_matched"] += len(seqs)
         report.counts["anchors_without_match"] += not seqs
+        if anchor.evidence_id in self.evidence_ids:
+            report.odd("repeated_evidence_id", f"{where}: {anchor.evidence_id}")
+        elif anchor.evidence_id is not None:
+            self.evidence_ids.add(anchor.evidence_id)
         opaque = f"{self.name}/s{segment}/e{ordinal}"
         return AnchorEvent(
             id=f"{opaque}/anchor",

@@ -56,6 +56,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "stream_index_jumps": "index that does not follow the one before; kept as it is",
     "supporting_observation_not_in_stream": "evidence that is not in the stream at its index; anchor kept",
     "anchor_without_segment_left_out": "anchor of a segment that is not there; left out",
+    "repeated_evidence_id": "evidence id given twice to a wearer; kept: anchors go by their place",
     "evidence_without_stream_left_out": "anchors of a wearer whose stream is not there; left out",
     "item_day_disagrees": "item says another day than its file; the file decides",
     "item_participant_disagrees": "item says another wearer than its file; the file decides",

@@ -135,6 +135,7 @@ def test_anchors_get_opaque_names_global_segments_and_the_supporting_lines_that_
     assert counts["anchors_without_match"] == 0
     assert oddities == {
         "supporting_observation_not_in_stream": 2,
+        "repeated_evidence_id": 2,
         "anchor_without_segment_left_out": 1,
         "num_items_disagrees": 1,
         "second_version_left_out": 1,
