@@ -58,8 +58,9 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def available() -> dict[str, str]:
-    """The built-in systems: name, and what each is in a line."""
-    return {name: (inspect.getdoc(cls) or "").split("\n")[0] for name, cls in _BUILT_IN.items()}
+    """The built-in systems: name, and what each is in a sentence, the first of its docstring."""
+    about = {name: " ".join((inspect.getdoc(cls) or "").split()) for name, cls in _BUILT_IN.items()}
+    return {name: text.partition(". ")[0].removesuffix(".") + "." for name, text in about.items()}
 
 
 def parse_spec(spec: str) -> SystemSpec:

@@ -12,9 +12,10 @@ from simulator.events import AnchorEvent, MemoryRecord
 
 
 class OracleMemory:
-    """Stores each segment's evidence statements and answers with exactly the one that the request is about:
-    that of the first anchor, among those of the segments seen so far, one of whose two requests equals it;
-    else nothing. Privileged: an upper bound and no competitor. Commits add nothing to what it was handed."""
+    """Is handed each segment's evidence statements and answers with exactly the one that the request is
+    about. That is the one of the first anchor, among those of the segments seen so far, one of whose two
+    requests equals it; else nothing. Privileged: an upper bound and no competitor. Commits add nothing to
+    what it was handed."""
 
     capabilities = Capabilities(privileged=True, uses_top_k=False, uses_word_budget=False)
 

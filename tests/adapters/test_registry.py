@@ -96,7 +96,8 @@ def test_specs_that_say_nothing_clear_are_refused(text: str, says: str) -> None:
 async def test_every_built_in_system_opens_and_keeps_the_protocol() -> None:
     assert list(available()) == ["null", "oracle", "full_context", "rag_raw", "http"]
     for name, summary in available().items():
-        assert summary
+        assert summary.endswith(".")
+        assert ". " not in summary
         spec = "http:url=http://127.0.0.1:1" if name == "http" else name
         system = open_system(spec, context())
         assert isinstance(system, MemorySystem)
