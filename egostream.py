@@ -21,13 +21,17 @@ from consumers.scores import Scores
 from judges.judge import Case, Judge, Judgment
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset, Lifelog, RawObservation, Report, SegmentSpan
+from producers.replayer import ReplayOptions, ReplayStats, replay
+from simulator.clock import Clock
 from simulator.errors import ConfigError, DatasetError, EgostreamError, InputError, InvariantError, LogError
 from simulator.events import (
     AnchorEvent,
     AnchorTask,
     FeedbackDraft,
     MemoryRecord,
+    Metric,
     ObservationEvent,
+    Outcome,
     RetrievedRecord,
     Turn,
     Usage,
@@ -39,6 +43,7 @@ from simulator.log import open_log
 from simulator.log.protocol import Log, Record, StoredRecord, Subscription, TopicPartition
 from simulator.run import RunOptions, execute, plan_run
 from simulator.runfolder import open_run
+from simulator.topics import Recorder, Topics
 
 __all__ = [
     "AnchorEvent",
@@ -46,6 +51,7 @@ __all__ = [
     "Answer",
     "Capabilities",
     "Case",
+    "Clock",
     "ConfigError",
     "Dataset",
     "DatasetError",
@@ -63,9 +69,14 @@ __all__ = [
     "LogError",
     "MemoryRecord",
     "MemorySystem",
+    "Metric",
     "ObservationEvent",
+    "Outcome",
     "RawObservation",
     "Record",
+    "Recorder",
+    "ReplayOptions",
+    "ReplayStats",
     "Report",
     "Request",
     "RetrievedRecord",
@@ -76,6 +87,7 @@ __all__ = [
     "StoredRecord",
     "Subscription",
     "TopicPartition",
+    "Topics",
     "Turn",
     "Usage",
     "Vote",
@@ -86,6 +98,7 @@ __all__ = [
     "open_run",
     "plan_run",
     "read_dataset",
+    "replay",
 ]
 
 if __name__ == "__main__":
