@@ -15,7 +15,7 @@ holds and goes on from there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import aiokafka.errors as kafka_errors
@@ -42,25 +42,26 @@ Placed = dict[TopicPartition, list[Record]]
 async def place_records(admin: KafkaAdmin, records: Sequence[Record]) -> Placed:
     """Records by the partition that they go to. Raises TopicError for an unknown topic or partition, LogError
     for a record that is too large."""
-    partitions = await admin.partitions(record.topic for record in records)
+    known = await admin.partitions({record[0] for record in records})
     by_place: dict[tuple[str, int], list[Record]] = {}
+    last: tuple[str, int | None] | None = None
+    placed: list[Record] = []
     for record in records:
-        partition = record.partition
-        count = partitions[record.topic]
-        if partition is None:
-            partition = partition_for(record.key, count)
-        elif not 0 <= partition < count:
-            raise TopicError(f"topic {record.topic!r} has partitions 0 to {count - 1}, not {partition}")
-        if len(record.value) + len(record.key) > MAX_RECORD_BYTES:
+        topic, key, value, _, _, partition = record
+        if len(value) + len(key) > MAX_RECORD_BYTES:
             raise LogError(
-                f"a record of {len(record.value) + len(record.key):,} bytes for topic {record.topic!r} is "
-                f"larger than the {MAX_RECORD_BYTES:,} bytes that topics are made for"
+                f"a record of {len(value) + len(key):,} bytes for topic {topic!r} is larger than the "
+                f"{MAX_RECORD_BYTES:,} bytes that topics are made for"
             )
-        place = (record.topic, partition)
-        found = by_place.get(place)
-        if found is None:
-            found = by_place[place] = []
-        found.append(record)
+        if partition is None or (topic, partition) != last:  # records mostly come in runs for one place
+            last = (topic, partition)
+            count = known[topic]
+            if partition is None:
+                partition = partition_for(key, count)
+            elif not 0 <= partition < count:
+                raise TopicError(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+            placed = by_place.setdefault((topic, partition), [])
+        placed.append(record)
     return {TopicPartition(*place): found for place, found in by_place.items()}
 
 
@@ -70,35 +71,45 @@ async def build_batches(
     """Closed batches in the order to send them. Raises LogError for a record of wrong types."""
     batches = []
     built = 0
-    shared: Headers | None = None
-    as_list: list[tuple[str, bytes]] = []
     for tp, records in placed.items():
-        batch = producer.create_batch()
-        append = batch.append
-        for record in records:
-            _, key, value, timestamp_ms, headers, _ = record
-            try:
-                if headers is not shared:  # a batch's records mostly share theirs
-                    shared, as_list = headers, list(headers)
-                if append(timestamp=timestamp_ms, key=key, value=value, headers=as_list) is None:
-                    batches.append((tp, batch))
-                    batch = producer.create_batch()
-                    append = batch.append
-                    append(timestamp=timestamp_ms, key=key, value=value, headers=as_list)
-            except (TypeError, ValueError, OverflowError, AttributeError) as error:
-                raise LogError(f"a record for topic {tp.topic!r} has wrong types: {error}") from error
-            built += 1
-            if built % _RECORDS_A_STEP == 0:
+        left = iter(records)
+        record = next(left, None)
+        while record is not None:
+            batch = producer.create_batch()
+            # The builder within: what `BatchBuilder.append` adds to it costs as much again for each record
+            append = batch._builder.append
+            shared: Headers | None = None
+            as_list: list[tuple[str, bytes]] = []
+            count = 0
+            while record is not None:
+                _, key, value, timestamp_ms, headers, _ = record
+                try:
+                    if headers is not shared:  # records mostly share theirs
+                        shared, as_list = headers, list(headers)
+                    if append(count, timestamp_ms, key, value, as_list) is None:
+                        break  # full: the record begins the next batch
+                except (TypeError, ValueError, OverflowError, AttributeError) as error:
+                    raise LogError(f"a record for topic {tp.topic!r} has wrong types: {error}") from error
+                count += 1
+                record = next(left, None)
+            batch._relative_offset = count
+            batch.close()
+            batches.append((tp, batch))
+            built += count
+            if built >= _RECORDS_A_STEP:
+                built = 0
                 await checkpoint()
-        batch.close()
-        batches.append((tp, batch))
     return batches
 
 
 async def send_batches(
-    producer: Any, prefix: str, batches: Iterable[tuple[TopicPartition, Any]]
+    producer: Any,
+    prefix: str,
+    batches: Iterable[tuple[TopicPartition, Any]],
+    meanwhile: Callable[[], Awaitable[None]] | None = None,
 ) -> dict[TopicPartition, Exception]:
-    """Send batches and wait until all of them are in the log; returns what failed, by partition."""
+    """Send batches, do what is to be done `meanwhile`, and wait until all batches are in the log; returns what
+    failed, by partition."""
     sent: list[tuple[TopicPartition, Any]] = []
     failed: dict[TopicPartition, Exception] = {}
     try:
@@ -110,6 +121,8 @@ async def send_batches(
                 sent.append((tp, future))
             except (kafka_errors.KafkaError, AssertionError) as error:  # asserts that the partition is known
                 failed[tp] = error
+        if meanwhile is not None:
+            await meanwhile()
         for tp, delivered in sent:
             try:
                 await delivered

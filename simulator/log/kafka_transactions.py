@@ -90,18 +90,22 @@ class Transactor:
         producer, prefix = self._producer, self._config.prefix
         finished = False
         self._ending = False
+
+        async def send_offsets() -> None:
+            if offsets:
+                positions = {
+                    KafkaPartition(prefix + tp.topic, tp.partition): (offset, token)
+                    for tp, offset in offsets.items()
+                }
+                await producer.send_offsets_to_transaction(positions, prefix + self._group)
+
         try:
             with anyio.fail_at(deadline_s):
                 batches = await build_batches(producer, placed)
                 await producer.begin_transaction()
-                if failed := await send_batches(producer, prefix, batches):
+                # The offsets go out while the batches are under way: a transaction is mostly waiting
+                if failed := await send_batches(producer, prefix, batches, send_offsets):
                     return next(iter(failed.values()))
-                if offsets:
-                    positions = {
-                        KafkaPartition(prefix + tp.topic, tp.partition): (offset, token)
-                        for tp, offset in offsets.items()
-                    }
-                    await producer.send_offsets_to_transaction(positions, prefix + self._group)
                 self._ending = True
                 await producer.commit_transaction()
             finished = True
