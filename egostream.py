@@ -41,7 +41,8 @@ from simulator.events import (
 )
 from simulator.log import open_log
 from simulator.log.protocol import Log, Record, StoredRecord, Subscription, TopicPartition
-from simulator.run import RunOptions, execute, plan_run
+from simulator.plan import RunOptions, plan_run
+from simulator.run import execute
 from simulator.runfolder import open_run
 from simulator.topics import Recorder, Topics
 

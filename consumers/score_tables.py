@@ -6,8 +6,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -20,6 +18,7 @@ from rich.text import Text
 
 from consumers.scores import LABELS, MAIN_METRICS, Amount, Cost, GroupRate, MetricRate, Row, Scores
 from simulator.events import Metric
+from simulator.files import write_whole
 from simulator.protocols.streammembench import METRICS, STEPS
 
 METRIC_TITLES: Final[Mapping[Metric, str]] = {
@@ -220,15 +219,7 @@ def write_scores(folder: Path, scores: Scores) -> tuple[Path, Path]:
     at all."""
     written = folder / "scores.json", folder / "trajectories.csv"
     for path, content in zip(written, (to_json(scores, rows=False), to_csv(scores).encode()), strict=True):
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_whole(path, content)
     return written
 
 

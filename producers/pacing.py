@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from simulator.events import DeltaEvent, Event, Isolation, SegmentReleasedEvent
+from simulator.events import DeltaEvent, Event, Isolation, LaneFailedEvent, SegmentReleasedEvent
 
 
 class LaneProgress:
@@ -32,6 +32,7 @@ class LaneProgress:
             lane: first.get(stream, 0) - 1 for stream, names in self._lanes.items() for lane in names
         }
         self._released = dict(self._delta)
+        self._failed: set[str] = set()
         self._shared = isolation == "shared"
         self._max_ahead = max_ahead
 
@@ -42,6 +43,9 @@ class LaneProgress:
                 seen = self._delta
             case SegmentReleasedEvent():
                 seen = self._released
+            case LaneFailedEvent():
+                self._failed.add(event.lane)
+                return True
             case _:
                 return False
         if event.segment <= seen.get(event.lane, event.segment):
@@ -56,7 +60,7 @@ class LaneProgress:
 
     def waits_for(self, stream: str, segment: int) -> list[str]:
         """What a segment's observations wait for, in words; empty when they may be published."""
-        lanes = self._lanes.get(stream, ())
+        lanes = self._alive(stream)
         needed = segment - self._max_ahead
         waits = [
             f"the delta of segment {self._delta[lane] + 1} of {lane}"
@@ -71,10 +75,31 @@ class LaneProgress:
             ]
         return waits
 
+    def behind(self, stream: str, segment: int) -> list[str]:
+        """The lanes that a segment's observations wait for."""
+        needed = segment - self._max_ahead
+        return [
+            lane
+            for lane in self._alive(stream)
+            if self._delta[lane] < needed or (self._shared and self._released[lane] < segment - 1)
+        ]
+
+    def owing(self, last_segments: Mapping[str, int]) -> list[str]:
+        """The lanes that owe a delta up to and including the last segment of their streams."""
+        return [
+            lane
+            for stream, last in last_segments.items()
+            for lane in self._alive(stream)
+            if self._delta[lane] < last
+        ]
+
+    def _alive(self, stream: str) -> list[str]:
+        return [lane for lane in self._lanes.get(stream, ()) if lane not in self._failed]
+
     def lag(self, stream: str, segment: int) -> int:
         """How many of the segments before `segment` the slowest lane of the stream still owes; 0 without
         lanes."""
-        return max((segment - 1 - self._delta[lane] for lane in self._lanes.get(stream, ())), default=0)
+        return max((segment - 1 - self._delta[lane] for lane in self._alive(stream)), default=0)
 
 
 class Lateness(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import anyio
@@ -27,6 +27,7 @@ from simulator.errors import ConfigError, InvariantError, StallError
 from simulator.events import (
     Event,
     Isolation,
+    LaneFailedEvent,
     ObservationEvent,
     ReadyEvent,
     ReplayEndedEvent,
@@ -65,6 +66,10 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     ready_timeout_s: float = 60.0
     stall_timeout_s: float = 900.0
     """How long no lane that is waited for may move."""
+    attached: frozenset[str] = frozenset()
+    """Lanes of attached agents. One that is silent for `lane_timeout_s` is given up instead: nothing waits for it
+    any more."""
+    lane_timeout_s: float = 600.0
 
 
 class ReplayStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +133,7 @@ async def replay(
         lifelogs, recorder.run, start_us=options.start_us, end_us=options.end_us, loop=options.loop
     )
     async with log.subscribe((recorder.topics.control, recorder.topics.deltas)) as feed:
-        lanes = _Lanes(recorder.run, feed, parts, options)
+        lanes = _Lanes(log, recorder, feed, parts, options)
         await lanes.wait_ready()
         published = await _published(log, recorder)
         return await _Replay(log, recorder, clock, options, lanes, events, total, progress).run(
@@ -149,9 +154,16 @@ class _Lanes:
     """Roles and lanes as the log shows them; read only when somebody has to know."""
 
     def __init__(
-        self, run: str, feed: Subscription, parts: Mapping[str, Part], options: ReplayOptions
+        self,
+        log: Log,
+        recorder: Recorder,
+        feed: Subscription,
+        parts: Mapping[str, Part],
+        options: ReplayOptions,
     ) -> None:
-        self._run = run
+        self._log = log
+        self._recorder = recorder
+        self._run = recorder.run
         self._feed = feed
         self._options = options
         self._ready: set[str] = set()
@@ -203,19 +215,52 @@ class _Lanes:
         while await self._read(0):
             pass
 
+    async def await_attached(self, last_segments: Mapping[str, int]) -> None:
+        """Wait until attached agents owe no delta; give those up that are silent."""
+        if self._options.attached:
+            await self._wait(lambda: self._options.attached.intersection(self._progress.owing(last_segments)))
+
     async def _wait_lanes(self, stream: str, segment: int) -> None:
+        def waits() -> str:
+            return (
+                f"{stream} stands before segment {segment}; it waits for "
+                f"{', '.join(self._progress.waits_for(stream, segment))}"
+            )
+
+        await self._wait(lambda: self._progress.behind(stream, segment), waits)
+
+    async def _wait(self, behind: Callable[[], Collection[str]], waits: Callable[[], str] = str) -> None:
+        """Read until no lane is behind. Raises StallError when none of them moves for too long, unless they are
+        attached agents' lanes, which are given up."""
         moved_s = anyio.current_time()
         moves = self._moves
-        while waits := self._progress.waits_for(stream, segment):
-            left_s = moved_s + self._options.stall_timeout_s - anyio.current_time()
-            if left_s <= 0:
-                raise StallError(
-                    f"replayer: {stream} stands before segment {segment}, and no lane moved for "
-                    f"{self._options.stall_timeout_s:g} s; it waits for {', '.join(waits)}"
-                )
-            await self._read(min(_POLL_S, left_s))
-            if self._moves != moves:
-                moves, moved_s = self._moves, anyio.current_time()
+        while lanes := behind():
+            ours = [lane for lane in lanes if lane not in self._options.attached]
+            limit_s = self._options.stall_timeout_s if ours else self._options.lane_timeout_s
+            left_s = moved_s + limit_s - anyio.current_time()
+            if left_s > 0:
+                await self._read(min(_POLL_S, left_s))
+                if self._moves != moves:
+                    moves, moved_s = self._moves, anyio.current_time()
+            elif ours:
+                raise StallError(f"replayer: no lane moved for {limit_s:g} s: {waits()}")
+            else:
+                await self._give_up(lanes, limit_s)
+
+    async def _give_up(self, lanes: Collection[str], limit_s: float) -> None:
+        """Say that attached lanes are silent, so that nobody waits for them."""
+        for lane in sorted(lanes):
+            failed = LaneFailedEvent(
+                id=f"{lane}/failed",
+                run=self._run,
+                event_time_us=0,
+                stream=lane.partition("@")[2],
+                lane=lane,
+                reason=f"the agent wrote no delta for {limit_s:g} s",
+            )
+            await self._log.append([self._recorder.record(failed)])
+            self._progress.apply(failed)
+            _log.warning("lane_failed", lane=lane, reason=failed.reason)
 
     async def _read(self, timeout_s: float) -> int:
         """Take in what the feed has, waiting up to `timeout_s` for it; gives the number of records."""
@@ -281,6 +326,7 @@ class _Replay:
                 await self._pass_gate(event.stream)
                 continue  # the clock may have been set meanwhile
             await self._publish(self._gather())
+        await self._lanes.await_attached({stream: part.segments.stop - 1 for stream, part in parts.items()})
         await self._end(resumed=published.total() > 0)
         wall_s = real.now() - began_s
         return ReplayStats(

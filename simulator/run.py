@@ -1,26 +1,19 @@
-"""One run in one process: read the dataset, set up the log, start every role, wait for the end, fold the
-scores."""
+"""One run: set up the log, start its roles, wait for the end, fold the scores. Begun again on a log that holds a part
+of it, it goes on where that ends."""
 
 from __future__ import annotations
 
-import hashlib
-import math
-import os
-import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
 import anyio
 import anyio.to_thread
-import msgspec
 from msgspec.structs import replace
 
 from adapters.memory import LaneContext, MemorySystem
-from adapters.registry import SystemSpec, capabilities, open_system, parse_spec
+from adapters.registry import SystemSpec, capabilities, open_system
 from consumers.agent import agent_role, run_agent
 from consumers.calls import close_all
 from consumers.judging import JUDGE_ROLE, run_judges
@@ -29,168 +22,106 @@ from consumers.scoreboard import Scoreboard
 from consumers.scores import Scores
 from judges.deterministic import official_judges
 from judges.panel import JudgePanel
-from producers.conduct import CONDUCTOR_ROLE, conduct
-from producers.datasets import read_dataset
-from producers.lifelog import Dataset, Lifelog
+from producers.conduct import conduct
+from producers.control import obey_control
 from producers.replayer import ReplayOptions, replay
 from simulator.clock import Clock
 from simulator.errors import ConfigError
-from simulator.events import (
-    DatasetReportEvent,
-    Event,
-    Isolation,
-    Metric,
-    RunStartedEvent,
-    VerdictEvent,
-)
+from simulator.events import AnchorEvent, DatasetReportEvent, Event, RunStartedEvent, VerdictEvent
+from simulator.files import write_whole
 from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
 from simulator.log.protocol import Log
-from simulator.runfolder import VERDICTS_NAME, log_path, prepare_folder
+from simulator.plan import Plan, metrics_of
+from simulator.runfolder import VERDICTS_NAME, enter_folder, find_run
 from simulator.topics import Recorder, Topics
-
-MAX_PARTITIONS = 4
-
-
-class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is asked for. `rate`: simulated seconds per real second; `max_ahead`: how many segments the
-    replayer may be ahead of the slowest lane; `segments`: only so many first segments of each stream;
-    `call_timeout_s`: after this long, an ingest, answer or commit has failed."""
-
-    data: str
-    systems: tuple[str, ...]
-    out: Path
-    language: Literal["en", "zh", "both"] = "en"
-    streams: tuple[str, ...] | None = None
-    segments: int | None = None
-    isolation: Isolation = "branch"
-    ablate_commit: bool = False
-    seed: int = 0
-    top_k: int = 10
-    word_budget: int = 500
-    rate: float = math.inf
-    policy: Literal["hold", "run"] = "hold"
-    max_ahead: int = 32
-    calls_in_flight: int = 64
-    call_timeout_s: float = 600.0
-    overwrite: bool = False
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """A run worked out and not begun: all input errors have been raised by now."""
-
-    options: RunOptions
-    dataset: Dataset
-    systems: tuple[SystemSpec, ...]
-    started: RunStartedEvent
-
-
-def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = None) -> Plan:
-    """Check the options and read the dataset. Blocking. Raises ConfigError and DatasetError."""
-    systems = _systems(options)
-    for name, value in (("top_k", options.top_k), ("word_budget", options.word_budget)):
-        if value < 1:
-            raise ConfigError(f"{name} is {value}: it must be at least 1")
-    dataset = read_dataset(
-        options.data, language=options.language, streams=options.streams, progress=progress
-    )
-    dataset = first_segments(dataset, options.segments)
-    if not any(lifelog.segments for lifelog in dataset.lifelogs.values()):
-        raise ConfigError(f"{options.data} holds no segment to replay")
-    panel = JudgePanel(official_judges(), metrics_of(options.ablate_commit))
-    identity = {
-        "code": version("egostream"),
-        "protocol": "streammembench",
-        "dataset": dataset.digest,
-        "layout": dataset.layout,
-        "language": options.language,
-        "streams": ",".join(dataset.lifelogs),
-        "segments": str(options.segments or "all"),
-        "systems": " ".join(options.systems),
-        "isolation": options.isolation,
-        "ablate_commit": str(options.ablate_commit),
-        "seed": str(options.seed),
-        "top_k": str(options.top_k),
-        "word_budget": str(options.word_budget),
-        **panel.describe(),
-    }
-    digest = hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
-    labels = tuple(spec.label for spec in systems)
-    privileged = tuple(spec.label for spec in systems if capabilities(spec).privileged)
-    started = RunStartedEvent(
-        id="run/started",
-        run=f"run-{digest[:12]}",
-        event_time_us=min(log.segments[0].start_time_us for log in dataset.lifelogs.values() if log.segments),
-        identity=identity,
-        streams=tuple(dataset.lifelogs),
-        segments={name: len(lifelog.segments) for name, lifelog in dataset.lifelogs.items()},
-        systems=labels,
-        privileged=privileged,
-        anchors=len(dataset.anchors),
-        partitions=min(len(dataset.lifelogs), MAX_PARTITIONS),
-        isolation=options.isolation,
-        ablate_commit=options.ablate_commit,
-        required=(*(agent_role(label) for label in labels), JUDGE_ROLE, CONDUCTOR_ROLE),
-    )
-    return Plan(options, dataset, systems, started)
-
-
-def metrics_of(ablate_commit: bool) -> tuple[Metric, ...]:
-    """The metrics that a run needs judges for."""
-    return (
-        ("fidelity", "ieu", "fi", "fur", "fur_uncommitted")
-        if ablate_commit
-        else ("fidelity", "ieu", "fi", "fur")
-    )
-
-
-def first_segments(dataset: Dataset, count: int | None) -> Dataset:
-    """The dataset cut to the first `count` segments of each stream, with the anchors that lie in them."""
-    if count is None:
-        return dataset
-    if count < 1:
-        raise ConfigError(f"segments is {count}: it must be at least 1")
-    lifelogs: dict[str, Lifelog] = {}
-    for name, lifelog in dataset.lifelogs.items():
-        kept = lifelog.segments[:count]
-        end = kept[-1].last_seq + 1 if kept else 0
-        lifelogs[name] = Lifelog(stream=name, observations=lifelog.observations[:end], segments=kept)
-    anchors = [anchor for anchor in dataset.anchors if anchor.segment < count]
-    return replace(dataset, lifelogs=lifelogs, anchors=anchors)
 
 
 async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) -> Scores:
-    """Run a plan to its end in `options.out`, write its verdicts there and fold the scores. Cancelled, it
-    leaves a log that can be read. Nothing is in the folder before every memory system has been made.
+    """Run a plan to its end, write its verdicts into `options.out` and fold the scores. On a log that holds a part of
+    this run it goes on where that ends. Cancelled, it leaves a log that can be read. Nothing is in the folder before
+    every memory system has been made.
 
     Raises:
-        ConfigError: a memory system can't be made, or the folder can't be used.
+        ConfigError: a memory system can't be made, or the folder can't be used or holds another run.
+        LogError: the log can't be reached.
         ExceptionGroup: what ended a role, such as InvariantError (something wrote what the protocol does
             not allow) or StallError (a role is not ready, or what it owes does not come).
     """
+    options, started = plan.options, plan.started
     memories: dict[str, MemorySystem] = {}
     try:
-        _open_memories(plan, memories)
-        await anyio.to_thread.run_sync(
-            partial(prepare_folder, plan.options.out, overwrite=plan.options.overwrite)
+        for spec in plan.systems:
+            for stream in started.streams:
+                lane = f"{spec.label}@{stream}"
+                memories[lane] = open_memory(spec, started, stream, plan.dataset.anchors)
+        url = await anyio.to_thread.run_sync(
+            partial(enter_folder, options.out, options.log, started.run, overwrite=options.overwrite)
         )
-        async with open_log(str(log_path(plan.options.out))) as log:
+        async with open_log(url) as log:
+            await begin(log, started, preamble(plan), options.out if options.log is None else None)
             await _run_roles(log, plan, memories, show)
-            await write_verdicts(log, plan.started, plan.options.out)
-            return await fold_scores(log, plan.started)
+            await write_verdicts(log, started, options.out)
+            return await fold_scores(log, started)
     finally:
         await close_all(memories.values(), "not begun")  # what no agent took
 
 
-async def _run_roles(
-    log: Log, plan: Plan, memories: dict[str, MemorySystem], show: Callable[[Progress], None] | None
-) -> None:
-    """Start every role and wait until all have ended. Each agent takes its lanes out of `memories`."""
-    options, started = plan.options, plan.started
+async def begin(
+    log: Log, started: RunStartedEvent, first: Sequence[Event], folder: Path | None = None
+) -> bool:
+    """Set up a run in the log by its first events, or find that it is there; gives whether it was. `folder`: where
+    the log is a file for one run. Raises ConfigError when that holds another run, and names what differs."""
+    if await find_run(log, started.run):
+        return True
+    if folder is not None and (other := await find_run(log)):
+        raise ConfigError(
+            f"{folder} already holds a run with {_difference(other, started)}: read it with `egostream scores "
+            f"{folder}`, choose another --out, or pass --overwrite to replace it"
+        )
+    topics = Topics.of(started.run)
+    await log.create_topics(topics.partitions(started.partitions))
+    there = [
+        event.id
+        async for record in read_to_end(log, [topics.anchors])
+        for event, _ in decode_records(started.run, [record])[0]
+    ]
     recorder = Recorder.for_run(started)
-    await log.create_topics(Topics.of(started.run).partitions(started.partitions))
-    await log.append([recorder.record(event) for event in _preamble(plan)])
-    panel = JudgePanel(official_judges(), metrics_of(options.ablate_commit))
+    # `run_started` is the last: where it is, all is there that roles read before they begin.
+    await log.append([recorder.record(event) for event in first if event.id not in there])
+    return False
+
+
+def _difference(other: RunStartedEvent, started: RunStartedEvent) -> str:
+    names = sorted(other.identity.keys() | started.identity.keys())
+    fields = [
+        f"{name} {other.identity.get(name, 'none')!r} (not {started.identity.get(name, 'none')!r})"
+        for name in names
+        if other.identity.get(name) != started.identity.get(name)
+    ]
+    return ", ".join(fields) or "another make-up"
+
+
+def open_memory(
+    spec: SystemSpec, started: RunStartedEvent, stream: str, anchors: Iterable[AnchorEvent]
+) -> MemorySystem:
+    """The memory system of one lane, made as the run says. `anchors`: the run's; only a privileged system gets
+    those of its stream. Raises ConfigError."""
+    privileged = capabilities(spec).privileged
+    context = LaneContext(
+        lane=f"{spec.label}@{stream}",
+        stream=stream,
+        seed=int(started.identity["seed"]),
+        top_k=int(started.identity["top_k"]),
+        word_budget=int(started.identity["word_budget"]),
+        anchors=tuple(anchor for anchor in anchors if anchor.stream == stream) if privileged else (),
+    )
+    return open_system(spec, context)
+
+
+async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
+    """The replayer's role, obeying the control topic."""
+    options, started = plan.options, plan.started
     move_s = options.call_timeout_s + 300
     if started.isolation == "shared":  # a lane moves on once all trajectories of a segment have been through
         anchors_in = Counter((anchor.stream, anchor.segment) for anchor in plan.dataset.anchors)
@@ -202,23 +133,49 @@ async def _run_roles(
         isolation=started.isolation,
         max_ahead=options.max_ahead,
         stall_timeout_s=move_s,
+        attached=frozenset(f"{label}@{stream}" for label in started.attached for stream in started.streams),
+        lane_timeout_s=options.answer_timeout_s,
     )
-    agent = partial(
-        run_agent,
-        open_memory=lambda lane, _: memories.pop(lane),
-        calls_in_flight=options.calls_in_flight,
-        call_timeout_s=options.call_timeout_s,
-    )
-    clock = Clock(started.event_time_us, options.rate)
     lifelogs = list(plan.dataset.lifelogs.values())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(obey_control, log, started, clock)
+        await replay(log, Recorder.for_run(started), lifelogs, clock, replay_options)
+        tasks.cancel_scope.cancel()
+
+
+async def _run_roles(
+    log: Log, plan: Plan, memories: dict[str, MemorySystem], show: Callable[[Progress], None] | None
+) -> None:
+    """Start every role and wait until all have ended. Each agent takes its lanes out of `memories`."""
+    options, started = plan.options, plan.started
+    panel = JudgePanel(official_judges(), metrics_of(options.ablate_commit))
     async with anyio.create_task_group() as roles:
-        for label in started.systems:
-            roles.start_soon(agent, log, started, label, name=agent_role(label))
+        for spec in plan.systems:
+            agent = partial(
+                run_agent,
+                open_memory=partial(_take_memory, memories, spec, plan),
+                calls_in_flight=options.calls_in_flight,
+                call_timeout_s=options.call_timeout_s,
+            )
+            roles.start_soon(agent, log, started, spec.label, name=agent_role(spec.label))
         roles.start_soon(run_judges, log, started, panel, name=JUDGE_ROLE)
-        roles.start_soon(replay, log, recorder, lifelogs, clock, replay_options, name="replayer")
+        clock = Clock(started.event_time_us, options.rate)
+        roles.start_soon(run_replayer, log, plan, clock, name="replayer")
         if show is not None:
             roles.start_soon(monitor, log, started, show, name="monitor")
-        await conduct(log, started, stall_timeout_s=options.call_timeout_s + 1200)
+        await conduct(
+            log,
+            started,
+            stall_timeout_s=options.call_timeout_s + 1200,
+            answer_timeout_s=options.answer_timeout_s,
+        )
+
+
+def _take_memory(
+    memories: dict[str, MemorySystem], spec: SystemSpec, plan: Plan, lane: str, stream: str
+) -> MemorySystem:
+    """The lane's memory made before the run began; a new one where the lane had gone to another process."""
+    return memories.pop(lane, None) or open_memory(spec, plan.started, stream, plan.dataset.anchors)
 
 
 async def write_verdicts(log: Log, started: RunStartedEvent, folder: Path) -> Path:
@@ -234,20 +191,8 @@ async def write_verdicts(log: Log, started: RunStartedEvent, folder: Path) -> Pa
         ]
     )
     path = folder / VERDICTS_NAME
-    await anyio.to_thread.run_sync(_write_whole, path, b"".join(value + b"\n" for _, value in lines))
+    await anyio.to_thread.run_sync(write_whole, path, b"".join(value + b"\n" for _, value in lines))
     return path
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 async def fold_scores(log: Log, started: RunStartedEvent) -> Scores:
@@ -262,29 +207,8 @@ async def fold_scores(log: Log, started: RunStartedEvent) -> Scores:
     return scores
 
 
-def _systems(options: RunOptions) -> tuple[SystemSpec, ...]:
-    if not options.systems:
-        raise ConfigError("no system: name at least one with --system (see `egostream systems`)")
-    specs = tuple(parse_spec(text) for text in options.systems)
-    labels = [spec.label for spec in specs]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise ConfigError(f"two systems are called {label}: give one another label, as in other={label}")
-    for spec in specs:
-        if capabilities(spec).fork == "none" and options.isolation == "branch":
-            raise ConfigError(f"{spec.label} can't fork: run it with --isolation shared")
-    if options.isolation == "shared" and options.ablate_commit:
-        raise ConfigError(
-            "the commit ablation needs a branch without the commit: run it with --isolation branch"
-        )
-    if options.isolation == "shared" and options.policy == "run":
-        raise ConfigError(
-            "isolation shared needs time to wait for each trajectory: run it with --policy hold"
-        )
-    return specs
-
-
-def _preamble(plan: Plan) -> list[Event]:
+def preamble(plan: Plan) -> list[Event]:
+    """The first events of a run: its anchors, what the reader counted, and `run_started`."""
     started, report = plan.started, plan.dataset.report
     counted = DatasetReportEvent(
         id="dataset/report",
@@ -293,23 +217,4 @@ def _preamble(plan: Plan) -> list[Event]:
         counts=dict(report.counts),
         oddities=dict(report.oddities),
     )
-    return [started, counted, *(replace(anchor, run=started.run) for anchor in plan.dataset.anchors)]
-
-
-def _open_memories(plan: Plan, memories: dict[str, MemorySystem]) -> None:
-    """Make the memory of every lane, lane → memory. Raises ConfigError, with those made so far in
-    `memories`."""
-    options = plan.options
-    for spec in plan.systems:
-        privileged = capabilities(spec).privileged
-        for stream in plan.started.streams:
-            lane = f"{spec.label}@{stream}"
-            context = LaneContext(
-                lane=lane,
-                stream=stream,
-                seed=options.seed,
-                top_k=options.top_k,
-                word_budget=options.word_budget,
-                anchors=tuple(a for a in plan.dataset.anchors if a.stream == stream) if privileged else (),
-            )
-            memories[lane] = open_system(spec, context)
+    return [*(replace(anchor, run=started.run) for anchor in plan.dataset.anchors), counted, started]

@@ -7,17 +7,29 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
+import msgspec
 
 from simulator.errors import ConfigError
 from simulator.events import RunStartedEvent
+from simulator.files import write_whole
 from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
 from simulator.log.protocol import Log
 
 LOG_NAME = "log.db"
+NOTE_NAME = "run.json"
+"""Says which log holds the run."""
 VERDICTS_NAME = "verdicts.jsonl"
 RESULT_NAMES = (VERDICTS_NAME, "scores.json", "trajectories.csv")
 """What is read off the log at the end of a run, beside it."""
+
+
+class _Where(msgspec.Struct):
+    """What `run.json` says: a file beside it or `kafka://...`, and the run."""
+
+    log: str
+    run: str
 
 
 def log_path(folder: Path) -> Path:
@@ -25,48 +37,75 @@ def log_path(folder: Path) -> Path:
     return folder / LOG_NAME
 
 
-def prepare_folder(folder: Path, *, overwrite: bool) -> None:
-    """Make the folder for a new run. Raises ConfigError where a run is already there, unless `overwrite`,
-    which deletes that run's log and results and nothing else."""
+def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) -> str:
+    """Make the folder for a run, or go back into it; gives where its log is and notes that in `run.json`. Blocking.
+
+    `overwrite` deletes a log file and results that are there, and nothing else. Raises ConfigError where the folder
+    can't be used, or belongs to a run on another log.
+    """
+    note = folder / NOTE_NAME
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if log_path(folder).exists():
-            if not overwrite:
-                raise ConfigError(
-                    f"{folder} already holds a run: read it with `egostream scores {folder}`, choose another "
-                    "--out, or pass --overwrite to replace it"
-                )
-            for path in (*folder.glob(f"{LOG_NAME}*"), *(folder / name for name in RESULT_NAMES)):
+        if overwrite:
+            names = (*RESULT_NAMES, NOTE_NAME)
+            for path in (*folder.glob(f"{LOG_NAME}*"), *(folder / name for name in names)):
                 path.unlink(missing_ok=True)
+        where = _Where(log=log or LOG_NAME, run=run)
+        if note.exists():
+            known = _read_note(note)
+            if known.log != where.log or (log is not None and known.run != run):
+                raise ConfigError(
+                    f"{folder} belongs to run {known.run} on {known.log}: choose another --out, or pass --overwrite to "
+                    "take the folder (a log on Kafka stays as it is)"
+                )
+        write_whole(note, msgspec.json.format(msgspec.json.encode(where)) + b"\n")
     except FileExistsError:
         raise ConfigError(f"{folder} is a file: --out takes a folder") from None
     except OSError as error:
         raise ConfigError(f"{folder} can't be used for a run: {error.strerror}") from error
+    return log or str(log_path(folder))
+
+
+def _read_note(note: Path) -> _Where:
+    try:
+        return msgspec.json.decode(note.read_bytes(), type=_Where)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{note} is no note of a run: {error}") from error
 
 
 @asynccontextmanager
 async def open_run(folder: Path) -> AsyncIterator[tuple[Log, RunStartedEvent]]:
-    """The log of a finished or running run, and its first event. `folder` may also name the log file itself.
+    """The log of a finished or running run, and its first event. `folder` may also name a log file itself.
     Raises ConfigError where there is no run."""
-    path = log_path(folder) if await anyio.Path(folder).is_dir() else folder
-    if not await anyio.Path(path).is_file():
-        raise ConfigError(
-            f"no run at {folder}: there is no {path.name}. `egostream run --data PATH --system NAME "
-            f"--out {folder}` makes one"
-        )
-    async with open_log(str(path)) as log:
-        yield log, await _first_event(log, folder)
+    note, path = folder / NOTE_NAME, log_path(folder) if await anyio.Path(folder).is_dir() else folder
+    where = _Where(log=str(path), run="")
+    if await anyio.Path(note).is_file():
+        where = await anyio.to_thread.run_sync(_read_note, note)
+    if "://" not in where.log:
+        where.log = str(path)
+        if not await anyio.Path(path).is_file():
+            raise ConfigError(
+                f"no run at {folder}: there is no {path.name}. `egostream run --data PATH --system NAME "
+                f"--out {folder}` makes one"
+            )
+    async with open_log(where.log) as log:
+        # A file holds one run, whatever was noted: it may have been copied here.
+        started = await find_run(log, where.run if "://" in where.log else None)
+        if started is None:
+            topics = ", ".join(sorted(await log.topics())) or "it has no topics"
+            raise ConfigError(f"{folder} holds a log, but no run: {topics}")
+        yield log, started
 
 
-async def _first_event(log: Log, folder: Path) -> RunStartedEvent:
-    topics = await log.topics()
-    for topic in sorted(topics):
-        run, _, name = topic.rpartition(".")
-        if name != "control":
+async def find_run(log: Log, run: str | None = None) -> RunStartedEvent | None:
+    """The first event of a run (or of any run) in a log; None where there is none."""
+    for topic in sorted(await log.topics()):
+        owner, _, name = topic.rpartition(".")
+        if name != "control" or run not in (None, owner):
             continue
         async with aclosing(read_to_end(log, [topic])) as records:
             async for record in records:
-                for event, _ in decode_records(run, [record])[0]:
+                for event, _ in decode_records(owner, [record])[0]:
                     if isinstance(event, RunStartedEvent):
                         return event
-    raise ConfigError(f"{folder} holds a log, but no run: {', '.join(sorted(topics)) or 'it has no topics'}")
+    return None

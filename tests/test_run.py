@@ -15,7 +15,8 @@ from producers.datasets import read_dataset
 from simulator.errors import ConfigError
 from simulator.events import DeltaEvent, RunEndedEvent, VerdictEvent, decode
 from simulator.log.protocol import StoredRecord
-from simulator.run import RunOptions, execute, first_segments, fold_scores, plan_run
+from simulator.plan import RunOptions, first_segments, plan_run
+from simulator.run import execute, fold_scores
 from simulator.runfolder import RESULT_NAMES, log_path, open_run, prepare_folder
 from tests.roles.invariants import History, anomalies
 

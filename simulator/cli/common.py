@@ -36,6 +36,13 @@ PIPED_WIDTH = 120
 
 FOLDER = click.Path(path_type=Path)
 
+log_option = click.option(
+    "--log",
+    "log_url",
+    metavar="LOG",
+    help="Where the events go: kafka://HOST:PORT, or the path of a file. [default: log.db in RUN]",
+)
+
 
 class OutputClosedError(Exception):
     """Whoever read our output has enough of it (`| head`)."""

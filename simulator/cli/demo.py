@@ -9,7 +9,7 @@ import click
 from consumers.score_tables import render
 from simulator.cli import common
 from simulator.cli.run import run_options
-from simulator.run import RunOptions
+from simulator.plan import RunOptions
 
 _DATA = "synthetic:seed=7,wearers=2,days=2"
 _SYSTEMS = ("null", "rag_raw", "full_context", "oracle")

@@ -12,6 +12,7 @@ import anyio
 import click
 import msgspec
 
+from producers.control import obey_control
 from producers.datasets import read_dataset
 from producers.lifelog import Lifelog
 from producers.replayer import ReplayOptions, ReplayProgress, ReplayStats
@@ -26,8 +27,9 @@ from simulator.events import RunStartedEvent
 from simulator.eventtime import format_event_time, parse_event_time
 from simulator.intake import read_to_end
 from simulator.log import open_log
-from simulator.runfolder import log_path, prepare_folder
-from simulator.topics import Recorder, Topics
+from simulator.run import begin
+from simulator.runfolder import enter_folder, log_path
+from simulator.topics import Recorder
 
 
 @click.command(
@@ -39,6 +41,7 @@ Example, in two terminals:
 )
 @click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it.")
 @click.option("--out", type=common.FOLDER, required=True, metavar="RUN", help="Folder for the log.")
+@common.log_option
 @click.option("--overwrite", is_flag=True, help="Replace a run that is already in the folder.")
 @click.option(
     "--rate",
@@ -79,6 +82,7 @@ Example, in two terminals:
 def replay(
     data: str,
     out: Path,
+    log_url: str | None,
     overwrite: bool,
     rate: float,
     start: str | None,
@@ -131,16 +135,26 @@ def replay(
 
     async def publish() -> ReplayStats | int:
         """What it did, or, stopped by --for, how many observations are published."""
-        prepare_folder(out, overwrite=overwrite)
-        async with open_log(str(log_path(out))) as log:
-            await log.create_topics(Topics.of(started.run).partitions(started.partitions))
+        where = enter_folder(out, log_url, started.run, overwrite=overwrite)
+        async with open_log(where) as log:
             recorder = Recorder.for_run(started)
-            await log.append([recorder.record(started)])
+            if await begin(log, started, [started], out if log_url is None else None):
+                async for record in read_to_end(log, [recorder.topics.control]):
+                    if ("kind", b"replay_ended") in record.headers:
+                        raise ConfigError(
+                            f"{out} already holds all of this replay: pass --overwrite to do it again"
+                        )
             options = ReplayOptions(start_us=start_us, end_us=end_us, loop=loop)
             clock = Clock(started.event_time_us, rate)
-            with anyio.move_on_after(math.inf if for_s is None else for_s):
-                show = partial(_show, update, span_us)
-                return await replay_lifelogs(log, recorder, lifelogs, clock, options, progress=show)
+            show = partial(_show, update, span_us)
+            stats = None
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(obey_control, log, started, clock)
+                with anyio.move_on_after(math.inf if for_s is None else for_s):
+                    stats = await replay_lifelogs(log, recorder, lifelogs, clock, options, progress=show)
+                tasks.cancel_scope.cancel()
+            if stats is not None:
+                return stats
             records = read_to_end(log, [recorder.topics.observations])
             return len([record async for record in records if ("kind", b"observation") in record.headers])
 
@@ -148,7 +162,7 @@ def replay(
         with progress_bar("replaying", settings.quiet) as update:
             stats = common.run_async(publish)
     except KeyboardInterrupt as error:
-        raise common.StoppedError(f"stopped; what was published is in {log_path(out)}") from error
+        raise common.StoppedError(f"stopped; what was published is in {log_url or log_path(out)}") from error
     if settings.json:
         common.print_json(
             {"ended": False, "observations": stats}
@@ -168,7 +182,7 @@ def replay(
                 f"late by (n={late.n:,}): p50 {_ms(late.p50_us)}, p90 {_ms(late.p90_us)}, "
                 f"p99 {_ms(late.p99_us)}, max {_ms(late.max_us)}"
             )
-    common.say(f"The log is {log_path(out)}. Next:")
+    common.say(f"The log is {log_url or log_path(out)}. Next:")
     common.say(f"    {common.command('tap', out, 'observations', '-n', 5)}")
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Literal
+from typing import Any, TypeVar
 
 import click
 import structlog
@@ -17,7 +17,8 @@ from consumers.scores import Scores
 from simulator.cli import common
 from simulator.cli.progress import Update, files_progress, progress_bar
 from simulator.eventtime import format_event_time
-from simulator.run import Plan, RunOptions, execute, plan_run
+from simulator.plan import Plan, RunOptions, plan_run
+from simulator.run import execute
 from simulator.runfolder import log_path
 
 
@@ -33,6 +34,127 @@ def parse_rate(value: object) -> float:
 
 
 _log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+
+_OPTIONS = (
+    click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it."),
+    click.option(
+        "--system",
+        "systems",
+        multiple=True,
+        metavar="SYSTEM",
+        help="A memory system: [LABEL=]NAME[:OPTION=VALUE,...], or your own as module:Class. `egostream systems` "
+        "lists them. May be given several times.",
+    ),
+    click.option(
+        "--attach",
+        "attached",
+        multiple=True,
+        metavar="LABEL",
+        help="A system whose agent runs elsewhere and attaches to the log (`egostream attach --help`).",
+    ),
+    click.option(
+        "--out", type=common.FOLDER, required=True, metavar="RUN", help="Folder for the log and the scores."
+    ),
+    common.log_option,
+    click.option("--overwrite", is_flag=True, help="Replace a run that is already in the folder."),
+    click.option(
+        "--stream",
+        "streams",
+        multiple=True,
+        metavar="NAME",
+        help="Only this stream. May be given several times.",
+    ),
+    click.option(
+        "--segments",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Only the first N segments of each stream.",
+    ),
+    click.option(
+        "--language",
+        type=click.Choice(["en", "zh", "both"]),
+        default="en",
+        show_default=True,
+        help="Which language to read where there are two.",
+    ),
+    click.option(
+        "--isolation",
+        type=click.Choice(["branch", "shared"]),
+        default="branch",
+        show_default=True,
+        help="branch: each trajectory on a fork of the memory, many at once. shared: on the one memory, one "
+        "after the other, as in the paper.",
+    ),
+    click.option(
+        "--ablate-commit",
+        is_flag=True,
+        help="Ask each follow-up twice: with and without the interaction committed.",
+    ),
+    click.option(
+        "--rate",
+        type=parse_rate,
+        metavar="RATE",
+        default=math.inf,
+        show_default=True,
+        help="Simulated seconds per real second, or inf.",
+    ),
+    click.option(
+        "--policy",
+        type=click.Choice(["hold", "run"]),
+        default="hold",
+        show_default=True,
+        help="When a memory system falls behind: hold lets time wait, run lets time go on.",
+    ),
+    click.option(
+        "--top-k",
+        type=click.IntRange(min=1),
+        default=10,
+        show_default=True,
+        metavar="K",
+        help="Records an answer may use.",
+    ),
+    click.option(
+        "--word-budget",
+        type=click.IntRange(min=1),
+        default=500,
+        show_default=True,
+        metavar="WORDS",
+        help="Words an answer may have.",
+    ),
+    click.option(
+        "--seed", type=int, default=0, show_default=True, help="For memory systems that draw random numbers."
+    ),
+    click.option(
+        "--answer-timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=600.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long an attached agent may take for an answer, a commit or a delta.",
+    ),
+)
+
+
+def run_arguments(function: Callable[..., T]) -> Callable[..., T]:
+    """Add the options that say what a run is; the command gets them as `options`."""
+
+    @functools.wraps(function)
+    def with_options(
+        *args: Any,
+        log_url: str | None,
+        streams: tuple[str, ...],
+        answer_timeout: float,
+        settings: common.Settings,
+        **asked: Any,
+    ) -> T:
+        options = RunOptions(**asked, log=log_url, streams=streams or None, answer_timeout_s=answer_timeout)
+        return function(*args, options=options, settings=settings)
+
+    for option in reversed(_OPTIONS):
+        with_options = option(with_options)
+    return with_options
 
 
 @click.command(
@@ -43,98 +165,9 @@ Examples:
       --system null --system rag_raw --system bm25=rag_raw:retrieval=bm25
 """,
 )
-@click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it.")
-@click.option(
-    "--system",
-    "systems",
-    multiple=True,
-    required=True,
-    metavar="SYSTEM",
-    help="A memory system: [LABEL=]NAME[:OPTION=VALUE,...], or your own as module:Class. `egostream systems` "
-    "lists them. May be given several times.",
-)
-@click.option(
-    "--out", type=common.FOLDER, required=True, metavar="RUN", help="Folder for the log and the scores."
-)
-@click.option("--overwrite", is_flag=True, help="Replace a run that is already in the folder.")
-@click.option(
-    "--stream", "streams", multiple=True, metavar="NAME", help="Only this stream. May be given several times."
-)
-@click.option(
-    "--segments", type=click.IntRange(min=1), metavar="N", help="Only the first N segments of each stream."
-)
-@click.option(
-    "--language",
-    type=click.Choice(["en", "zh", "both"]),
-    default="en",
-    show_default=True,
-    help="Which language to read where there are two.",
-)
-@click.option(
-    "--isolation",
-    type=click.Choice(["branch", "shared"]),
-    default="branch",
-    show_default=True,
-    help="branch: each trajectory on a fork of the memory, many at once. shared: on the one memory, one "
-    "after the other, as in the paper.",
-)
-@click.option(
-    "--ablate-commit",
-    is_flag=True,
-    help="Ask each follow-up twice: with and without the interaction committed.",
-)
-@click.option(
-    "--rate",
-    type=parse_rate,
-    metavar="RATE",
-    default=math.inf,
-    show_default=True,
-    help="Simulated seconds per real second, or inf.",
-)
-@click.option(
-    "--policy",
-    type=click.Choice(["hold", "run"]),
-    default="hold",
-    show_default=True,
-    help="When a memory system falls behind: hold lets time wait, run lets time go on.",
-)
-@click.option(
-    "--top-k",
-    type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
-    metavar="K",
-    help="Records an answer may use.",
-)
-@click.option(
-    "--word-budget",
-    type=click.IntRange(min=1),
-    default=500,
-    show_default=True,
-    metavar="WORDS",
-    help="Words an answer may have.",
-)
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="For memory systems that draw random numbers."
-)
 @common.command_options
-def run(
-    data: str,
-    systems: tuple[str, ...],
-    out: Path,
-    overwrite: bool,
-    streams: tuple[str, ...],
-    segments: int | None,
-    language: Literal["en", "zh", "both"],
-    isolation: Literal["branch", "shared"],
-    ablate_commit: bool,
-    rate: float,
-    policy: Literal["hold", "run"],
-    top_k: int,
-    word_budget: int,
-    seed: int,
-    settings: common.Settings,
-) -> int:
+@run_arguments
+def run(options: RunOptions, settings: common.Settings) -> int:
     """Replay a dataset into memory systems, run every trajectory, judge, and score.
 
     A trajectory is: a task (T1), its answer, feedback, perhaps another answer, the commit of that
@@ -147,30 +180,17 @@ def run(
       trajectories.csv  a row for each trajectory: what was asked and answered
       verdicts.jsonl    the verdicts alone, sorted: equal runs give equal bytes
 
-    Stopped with Ctrl-C, what was done stays, and `egostream scores` reads it.
+    Stopped with Ctrl-C, what was done stays: `egostream scores` reads it, and the same command goes on from there.
     """
-    options = RunOptions(
-        data=data,
-        systems=systems,
-        out=out,
-        overwrite=overwrite,
-        streams=streams or None,
-        segments=segments,
-        language=language,
-        isolation=isolation,
-        ablate_commit=ablate_commit,
-        rate=rate,
-        policy=policy,
-        top_k=top_k,
-        word_budget=word_budget,
-        seed=seed,
-    )
     scores = run_options(options, settings)
+    out = options.out
     if settings.json:
         common.print_json(scores)
     else:
         common.show(render(scores))
-        common.say(f"\nThe log is {log_path(out)}; scores.json and trajectories.csv are beside it.")
+        common.say(
+            f"\nThe log is {options.log or log_path(out)}; scores.json and trajectories.csv are beside it."
+        )
         common.say("Next, split the scores, or see what was asked and answered:")
         common.say(f"    {common.command('scores', out, '--by', 'third', '--by', 'subject')}")
         common.say(f"    {common.command('tap', out, 'responses', '-n', 3)}")

@@ -38,7 +38,7 @@ from simulator.events import (
 from simulator.intake import decode_records, read_to_end
 from simulator.log import Log, open_log
 from simulator.log.protocol import Record, StoredRecord
-from simulator.run import metrics_of
+from simulator.plan import metrics_of
 from simulator.topics import Recorder, Topics
 from tests.conftest import ROOT
 from tests.node import node_folder

@@ -22,7 +22,7 @@ from simulator.clock import Clock
 from simulator.events import Isolation, RunStartedEvent
 from simulator.log import SqliteLog
 from simulator.log.protocol import Log
-from simulator.run import metrics_of
+from simulator.plan import metrics_of
 from simulator.topics import Recorder, Topics
 from tests.roles.invariants import History
 
