@@ -17,7 +17,8 @@ from simulator.events import DeltaEvent, RunEndedEvent, VerdictEvent, decode
 from simulator.log.protocol import StoredRecord
 from simulator.plan import RunOptions, first_segments, plan_run
 from simulator.run import execute, fold_scores
-from simulator.runfolder import RESULT_NAMES, log_path, open_run, prepare_folder
+from simulator.runfolder import NOTE_NAME, RESULT_NAMES, enter_folder, log_path, open_run
+from simulator.topics import Topics
 from tests.roles.invariants import History, anomalies
 
 SMALL = "synthetic:seed=4,wearers=3,segments_per_day=4,observations_per_segment=8,anchors_per_day=4"
@@ -201,8 +202,8 @@ async def test_folder_with_a_run_is_refused_and_then_overwritten_whole(tmp_path:
     await execute(plan_run(options_for(tmp_path, systems=("null",))))
     (tmp_path / "scores.json").write_text("old")
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="already holds a run"):
-        await execute(plan_run(options_for(tmp_path, systems=("null",))))
+    with pytest.raises(ConfigError, match=r"already holds a run with seed '0' \(not '1'\)"):
+        await execute(plan_run(options_for(tmp_path, systems=("null",), seed=1)))
     assert (tmp_path / "scores.json").read_text() == "old"
     plan = plan_run(options_for(tmp_path, systems=("null",), seed=1, overwrite=True))
     await execute(plan)
@@ -216,15 +217,40 @@ async def test_folder_with_a_run_is_refused_and_then_overwritten_whole(tmp_path:
 def test_overwriting_takes_the_results_as_well(tmp_path: Path) -> None:
     for name in (*RESULT_NAMES, "log.db", "log.db-wal", "mine.txt"):
         (tmp_path / name).touch()
-    prepare_folder(tmp_path, overwrite=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    enter_folder(tmp_path, None, "run-1", overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", NOTE_NAME]
 
 
 def test_folder_that_can_not_be_one_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below", tmp_path / ("long" * 100)):
         with pytest.raises(ConfigError):
-            prepare_folder(folder, overwrite=True)
+            enter_folder(folder, None, "run-1", overwrite=True)
+
+
+def test_folder_of_a_run_on_another_log_is_refused(tmp_path: Path) -> None:
+    enter_folder(tmp_path, "kafka://127.0.0.1:1", "run-1", overwrite=False)
+    assert enter_folder(tmp_path, "kafka://127.0.0.1:1", "run-1", overwrite=False) == "kafka://127.0.0.1:1"
+    for log, run in ((None, "run-1"), ("kafka://127.0.0.1:2", "run-1"), ("kafka://127.0.0.1:1", "run-2")):
+        with pytest.raises(ConfigError, match="belongs to run run-1"):
+            enter_folder(tmp_path, log, run, overwrite=False)
+    assert enter_folder(tmp_path, None, "run-2", overwrite=True) == str(log_path(tmp_path))
+
+
+async def test_finished_run_begun_again_says_the_same_and_writes_nothing(tmp_path: Path) -> None:
+    plan = plan_run(options_for(tmp_path, systems=("null",)))
+    scores = await execute(plan)
+    verdicts = (tmp_path / "verdicts.jsonl").read_bytes()
+    async with open_run(tmp_path) as (log, started):
+        before = await log.end_offsets(Topics.of(started.run))
+    assert await execute(plan) == scores
+    assert (tmp_path / "verdicts.jsonl").read_bytes() == verdicts
+    async with open_run(tmp_path) as (log, started):
+        after = await log.end_offsets(Topics.of(started.run))
+    control = Topics.of(plan.started.run).control
+    assert {tp: end for tp, end in after.items() if tp.topic != control} == {
+        tp: end for tp, end in before.items() if tp.topic != control
+    }
 
 
 async def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -49,9 +49,9 @@ def test_run_with_json_prints_json_only(release: Path, tmp_path: Path) -> None:
     assert [line["event"] for line in logged] == ["run", "run_ended"]
     assert logged[0]["segments"] == "3"
 
-    refused = egostream(*arguments)
+    refused = egostream(*arguments)  # without --segments it is another run
     assert refused.code == 2
-    assert "already holds a run" in one_line(refused)
+    assert "already holds a run with segments '3' (not 'all')" in one_line(refused)
     assert egostream(*arguments, "--overwrite", "-q").err == ""
 
 
