@@ -21,6 +21,10 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "scores": "Print what a run scored.",
     "tap": "Print the events of one topic of a run.",
     "replay": "Publish a dataset's observations by the clock.",
+    "ctl": "Pause, resume or speed up a running replay.",
+    "worker": "Run one role as a process of its own, on a shared log.",
+    "attach": "Attach your own memory system to a run.",
+    "asyncapi": "Print what travels on the topics, as an AsyncAPI document.",
 }
 """In the order in which one meets them. Each is the function of that name in the module of that name."""
 

@@ -16,6 +16,7 @@ from consumers.score_tables import render, write_scores
 from consumers.scores import Scores
 from simulator.cli import common
 from simulator.cli.progress import Update, files_progress, progress_bar
+from simulator.events import RunStartedEvent
 from simulator.eventtime import format_event_time
 from simulator.plan import Plan, RunOptions, plan_run
 from simulator.run import execute
@@ -180,7 +181,8 @@ def run(options: RunOptions, settings: common.Settings) -> int:
       trajectories.csv  a row for each trajectory: what was asked and answered
       verdicts.jsonl    the verdicts alone, sorted: equal runs give equal bytes
 
-    Stopped with Ctrl-C, what was done stays: `egostream scores` reads it, and the same command goes on from there.
+    Stopped with Ctrl-C, what was done stays: `egostream scores` reads it, and the same command goes on from
+    there.
     """
     scores = run_options(options, settings)
     out = options.out
@@ -206,7 +208,9 @@ def run_options(options: RunOptions, settings: common.Settings) -> Scores:
     _log.info("run", id=started.run, out=str(options.out), **started.identity)
     try:
         with progress_bar("running", settings.quiet) as update:
-            scores = common.run_async(partial(execute, plan, _shown(plan, update, settings.quiet)))
+            scores = common.run_async(
+                partial(execute, plan, shown(started, update, "" if settings.quiet else _size(plan)))
+            )
     except KeyboardInterrupt as error:
         raise common.StoppedError(
             f"stopped; what was done stays: `{common.command('scores', options.out)}` reads it"
@@ -218,10 +222,10 @@ def run_options(options: RunOptions, settings: common.Settings) -> Scores:
     return scores
 
 
-def _shown(plan: Plan, update: Update, quiet: bool) -> Callable[[Progress], None]:
-    """What shows a run's progress. How much there is to do is said once it is under way: until then, an error
-    is all that there is to say."""
-    said = quiet
+def shown(started: RunStartedEvent, update: Update, size: str = "") -> Callable[[Progress], None]:
+    """What shows a run's progress. `size`: how much there is to do, said once the run is under way: until then,
+    an error is all that there is to say."""
+    said = not size
 
     def show(progress: Progress) -> None:
         nonlocal said
@@ -231,7 +235,7 @@ def _shown(plan: Plan, update: Update, quiet: bool) -> Callable[[Progress], None
             note = f"{format_event_time(progress.event_time_us)}, {note}"
             if not said:
                 said = True
-                common.note(_size(plan))
+                common.note(size)
         total = progress.segments_total + progress.trajectories_total
         update(progress.segments + progress.trajectories, total, note)
 
@@ -242,7 +246,7 @@ def _size(plan: Plan) -> str:
     lifelogs = plan.dataset.lifelogs.values()
     observations = sum(len(lifelog.observations) for lifelog in lifelogs)
     segments = sum(plan.started.segments.values())
-    systems, anchors = len(plan.systems), plan.started.anchors
+    systems, anchors = len(plan.started.systems), plan.started.anchors
     return (
         f"{observations:,} observations, {segments:,} segments, {anchors:,} anchors; "
         f"{systems} system{'s'[: systems - 1]}, {systems * anchors:,} trajectories"

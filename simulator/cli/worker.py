@@ -1,0 +1,160 @@
+"""`egostream worker`: one role of a run as a process of its own, on a shared log."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from adapters.registry import parse_spec
+from consumers.score_tables import render, write_scores
+from consumers.scores import Scores
+from simulator.cli import common
+from simulator.cli.progress import files_progress, progress_bar
+from simulator.cli.run import run_arguments, shown
+from simulator.errors import ConfigError
+from simulator.plan import RunOptions, plan_run
+from simulator.workers import agent_worker, conductor_worker, judge_worker, replayer_worker, scoreboard_worker
+
+_log_needed = click.option(
+    "--log",
+    "log_url",
+    required=True,
+    metavar="LOG",
+    help="The run's log: kafka://HOST:PORT, or the path of a file.",
+)
+_run_needed = click.option(
+    "--run",
+    required=True,
+    metavar="ID",
+    help="Which run of that log, as `worker replayer` says; `any` takes the one that there is.",
+)
+_wait = click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the run to begin.",
+)
+
+
+@click.group(
+    epilog="""\b
+A run in five processes, here on one machine:
+  egostream worker replayer --data synthetic:wearers=2 --system rag_raw --log kafka://127.0.0.1:9092 --out runs/k &
+  egostream worker conductor --log kafka://127.0.0.1:9092 --run any &
+  egostream worker judge --log kafka://127.0.0.1:9092 --run any &
+  egostream worker agent --system rag_raw --log kafka://127.0.0.1:9092 --run any &
+  egostream worker scoreboard --log kafka://127.0.0.1:9092 --run any
+"""
+)
+def worker() -> None:
+    """Run one role of a run as a process of its own.
+
+    Roles find each other through the log alone. Several agents of one system, and several judges, share the work by
+    partition; one that is killed is replaced by the others, or by starting it again: whoever takes over rebuilds what
+    it needs from the log and goes on.
+    """
+
+
+@worker.command(name="replayer")
+@common.command_options
+@run_arguments
+def replayer(options: RunOptions, settings: common.Settings) -> None:
+    """Set the run up in the log, wait until every role is ready, and replay.
+
+    Started again, it goes on where the log ends.
+    """
+    if options.log is None:
+        raise ConfigError("--log is needed: the log that the other processes share")
+    with files_progress("reading", settings.quiet) as files:
+        plan = plan_run(options, files)
+    if not settings.json:
+        common.say(f"run {plan.started.run}; it waits for {', '.join(plan.started.required)}")
+    with progress_bar("running", settings.quiet) as update:
+        common.run_async(partial(replayer_worker, plan, shown(plan.started, update)))
+    if settings.json:
+        common.print_json({"run": plan.started.run, "replayed": True})
+
+
+@worker.command(name="agent")
+@click.option(
+    "--system", required=True, metavar="SYSTEM", help="The memory system, as `egostream run` takes it."
+)
+@_log_needed
+@_run_needed
+@_wait
+@common.command_options
+def agent(system: str, log_url: str, run: str, wait_s: float, settings: common.Settings) -> None:
+    """Drive one memory system, or share its lanes with other agents of the same system."""
+    spec = parse_spec(system)
+    common.run_async(partial(agent_worker, log_url, run, spec, wait_s=wait_s))
+    if settings.json:
+        common.print_json({"role": f"agent.{spec.label}", "ended": True})
+
+
+@worker.command(name="judge")
+@_log_needed
+@_run_needed
+@_wait
+@common.command_options
+def judge(log_url: str, run: str, wait_s: float, settings: common.Settings) -> None:
+    """Judge deltas and responses, or share them with other judges."""
+    common.run_async(partial(judge_worker, log_url, run, wait_s=wait_s))
+    if settings.json:
+        common.print_json({"role": "judge", "ended": True})
+
+
+@worker.command(name="conductor")
+@click.option(
+    "--answer-timeout",
+    "answer_timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long an attached agent may take for an answer or a commit.",
+)
+@_log_needed
+@_run_needed
+@_wait
+@common.command_options
+def conductor(
+    answer_timeout_s: float, log_url: str, run: str, wait_s: float, settings: common.Settings
+) -> None:
+    """Inject tasks, feedback and commits as the protocol says. One conducts; a second stands by."""
+    ended = common.run_async(
+        partial(conductor_worker, log_url, run, wait_s=wait_s, answer_timeout_s=answer_timeout_s)
+    )
+    if settings.json:
+        common.print_json(ended)
+
+
+@worker.command(name="scoreboard")
+@click.option(
+    "--out", type=common.FOLDER, metavar="RUN", help="Also write the results and where the log is there."
+)
+@_log_needed
+@_run_needed
+@_wait
+@common.command_options
+def scoreboard(out: Path | None, log_url: str, run: str, wait_s: float, settings: common.Settings) -> int:
+    """Wait for the end of the run and print what it scored."""
+
+    async def read() -> Scores:
+        with progress_bar("running", settings.quiet) as update:
+            return await scoreboard_worker(
+                log_url, run, lambda started: shown(started, update), wait_s=wait_s, out=out
+            )
+
+    scores = common.run_async(read)
+    if out is not None:
+        write_scores(out, scores)
+    if settings.json:
+        common.print_json(scores)
+    else:
+        common.show(render(scores))
+    return 0 if scores.complete else common.EXIT_UNJUDGED

@@ -1,0 +1,132 @@
+"""Roles as processes of their own: each opens the shared log, waits for its run and plays its part."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from adapters.registry import SystemSpec, capabilities
+from consumers.agent import run_agent
+from consumers.judging import run_judges
+from consumers.monitor import Progress, monitor
+from consumers.scores import Scores
+from judges.deterministic import official_judges
+from judges.panel import JudgePanel
+from producers.conduct import conduct
+from simulator.clock import Clock
+from simulator.errors import ConfigError, StallError
+from simulator.events import AnchorEvent, RunEndedEvent, RunStartedEvent
+from simulator.intake import decode_records, read_to_end
+from simulator.log import open_log
+from simulator.log.protocol import Log
+from simulator.plan import Plan, metrics_of
+from simulator.run import begin, fold_scores, open_memory, preamble, run_replayer, write_verdicts
+from simulator.runfolder import enter_folder, find_run
+from simulator.topics import Topics
+
+ANY_RUN = "any"
+_LOOK_S = 0.5
+
+
+async def replayer_worker(plan: Plan, show: Callable[[Progress], None] | None = None) -> None:
+    """Set a run up in its log and replay. Raises ConfigError, LogError and StallError as a run does."""
+    options, started = plan.options, plan.started
+    url = await anyio.to_thread.run_sync(
+        partial(enter_folder, options.out, options.log, started.run, overwrite=options.overwrite)
+    )
+    async with open_log(url) as log:
+        await begin(log, started, preamble(plan))
+        async with anyio.create_task_group() as tasks:
+            if show is not None:
+                tasks.start_soon(monitor, log, started, show)
+            await run_replayer(log, plan, Clock(started.event_time_us, options.rate))
+            tasks.cancel_scope.cancel()
+
+
+async def agent_worker(
+    url: str, run: str, spec: SystemSpec, *, wait_s: float = 60.0, attached: bool = False
+) -> None:
+    """Drive one of the run's systems. Only a privileged one reads the anchors. Raises ConfigError where the run has
+    no such system."""
+    async with run_on(url, run, wait_s) as (log, started):
+        theirs = started.attached if attached else started.systems
+        if spec.label not in theirs:
+            known = ", ".join(theirs) or "none"
+            kind = "attached systems" if attached else "systems"
+            raise ConfigError(f"{spec.label} is not among the {kind} of {started.run}: {known}")
+        anchors: list[AnchorEvent] = []
+        if capabilities(spec).privileged:
+            async for record in read_to_end(log, [Topics.of(started.run).anchors]):
+                for event, _ in decode_records(started.run, [record])[0]:
+                    if isinstance(event, AnchorEvent):
+                        anchors.append(event)
+        await run_agent(
+            log, started, spec.label, lambda _, stream: open_memory(spec, started, stream, anchors)
+        )
+
+
+async def judge_worker(url: str, run: str, *, wait_s: float = 60.0) -> None:
+    """Judge. Raises ConfigError where the run was announced with other judges than this version's."""
+    async with run_on(url, run, wait_s) as (log, started):
+        panel = JudgePanel(official_judges(), metrics_of(started.ablate_commit))
+        for field, name in panel.describe().items():
+            if started.identity.get(field) != name:
+                announced = started.identity.get(field, "none")
+                raise ConfigError(f"{started.run} has {field} {announced!r}, this version's is {name!r}")
+        await run_judges(log, started, panel)
+
+
+async def conductor_worker(
+    url: str, run: str, *, wait_s: float = 60.0, answer_timeout_s: float = 600.0
+) -> RunEndedEvent:
+    """Conduct."""
+    async with run_on(url, run, wait_s) as (log, started):
+        return await conduct(log, started, answer_timeout_s=answer_timeout_s)
+
+
+async def scoreboard_worker(
+    url: str,
+    run: str,
+    show: Callable[[RunStartedEvent], Callable[[Progress], None]],
+    *,
+    wait_s: float = 60.0,
+    out: Path | None = None,
+) -> Scores:
+    """Wait until the run has ended and fold its scores. `out`: a folder for its verdicts, noting where the log is."""
+    async with run_on(url, run, wait_s) as (log, started):
+        await monitor(log, started, show(started))
+        if out is not None:
+            await anyio.to_thread.run_sync(partial(enter_folder, out, url, started.run, overwrite=False))
+            await write_verdicts(log, started, out)
+        return await fold_scores(log, started)
+
+
+@asynccontextmanager
+async def run_on(url: str, run: str, wait_s: float) -> AsyncIterator[tuple[Log, RunStartedEvent]]:
+    """Open a shared log and wait for a run to begin there. Raises StallError when it does not in time, ConfigError
+    when `any` could mean several."""
+    async with open_log(url) as log:
+        deadline_s = anyio.current_time() + wait_s
+        while True:
+            if run == ANY_RUN:
+                owners = {
+                    topic.rpartition(".")[0] for topic in await log.topics() if topic.endswith(".control")
+                }
+                if len(owners) > 1:
+                    raise ConfigError(
+                        f"{url} holds several runs: name one with --run: {', '.join(sorted(owners))}"
+                    )
+            started = await find_run(log, None if run == ANY_RUN else run)
+            if started is not None:
+                break
+            if anyio.current_time() > deadline_s:
+                raise StallError(
+                    f"no run {'' if run == ANY_RUN else run + ' '}began on {url} within {wait_s:g} s"
+                )
+            await anyio.sleep(_LOOK_S)
+        yield log, started
