@@ -14,6 +14,7 @@ from adapters.memory import (
     Interaction,
     LaneContext,
     MemorySystem,
+    Preparable,
     Request,
     Segment,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "Metric",
     "ObservationEvent",
     "Outcome",
+    "Preparable",
     "RawObservation",
     "Record",
     "Recorder",

@@ -67,8 +67,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     fork: Literal["cheap", "none"] = "cheap"
     privileged: bool = False
-    uses_top_k: bool = True
-    uses_word_budget: bool = True
 
 
 class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,3 +100,12 @@ class MemorySystem(Protocol):
 
     async def aclose(self) -> None:
         """Let go of what is held outside this process's memory."""
+
+
+@runtime_checkable
+class Preparable(Protocol):
+    """A memory system that loads something before its first segment. Awaited before the lane says that it is ready,
+    so that loading a model does not count as the latency of an ingest."""
+
+    async def prepare(self) -> None:
+        """Load what is needed. What it raises is logged; the first ingest will meet it again."""

@@ -189,6 +189,7 @@ class _Agent:
         try:
             async with anyio.create_task_group() as tasks:
                 self.lanes[stream] = _RunningLane(lane, inbox, tasks)
+                await lane.prepare()
                 tasks.start_soon(self._ingest, lane, inbox)
                 task_status.started()
                 await anyio.sleep_forever()

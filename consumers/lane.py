@@ -15,7 +15,7 @@ import anyio
 import structlog
 from msgspec.structs import replace
 
-from adapters.memory import Answer, Delta, Interaction, MemorySystem, Request, Segment
+from adapters.memory import Answer, Delta, Interaction, MemorySystem, Preparable, Request, Segment
 from consumers.calls import CallError, call, close_all, describe
 from consumers.history import LaneHistory
 from simulator.errors import DecodeError, InvariantError, MemorySystemError
@@ -90,6 +90,15 @@ class Lane:
         self._moved = anyio.Event()
         self._snapshots: dict[int, MemorySystem] = {}
         self._branches: dict[str, Branch] = {}
+
+    async def prepare(self) -> None:
+        """Let the memory load what it needs before its first segment."""
+        memory = self.memory
+        if isinstance(memory, Preparable):
+            try:
+                await call(memory.prepare, object, self.call_timeout_s)
+            except CallError as failure:
+                log.warning("prepare_failed", lane=self.lane, error=str(failure))
 
     @property
     def open_branches(self) -> int:

@@ -119,9 +119,7 @@ def label_table(scores: Scores) -> Table:
         table.add_column(_system(scores, labels.system), justify="right")
     table.add_row("no failure", *(str(labels.no_failure) for labels in scores.labels))
     for label in LABELS:
-        table.add_row(
-            label, *(str(labels.labels[label]) for labels in scores.labels)
-        )
+        table.add_row(label, *(str(labels.labels[label]) for labels in scores.labels))
     if any(labels.unlabelled for labels in scores.labels):
         unlabelled = (sum(labels.unlabelled.values()) for labels in scores.labels)
         table.add_row("can't tell: unjudged", *(str(count) for count in unlabelled))
@@ -188,9 +186,11 @@ def render(scores: Scores, groups: Sequence[GroupName] = ()) -> RenderableType:
     tables = [group_table(scores, group) for group in groups]
     if scores.ablation:
         tables.insert(0, ablation_table(scores))
-    tables += [label_table(scores), cost_table(scores)]
-    parts: list[RenderableType] = [_unwrapped(summary_lines(scores)), "", score_table(scores)]
-    parts.append(_unwrapped(score_notes(scores)))
+    parts: list[RenderableType] = [_unwrapped(summary_lines(scores))]
+    if scores.trajectories:
+        parts += ["", score_table(scores), _unwrapped(score_notes(scores))]
+        tables.append(label_table(scores))
+    tables.append(cost_table(scores))
     for table in tables:
         parts += ["", table]
     return Group(*parts)

@@ -16,7 +16,7 @@ class FullContextMemory:
     """Stores every observation as a record, so that a delta is the raw segment, and every interaction as one
     more; answers with the newest records first, as many as the word budget holds."""
 
-    capabilities = Capabilities(uses_top_k=False)
+    capabilities = Capabilities()
 
     __slots__ = ("_context", "_store")
 

@@ -11,7 +11,7 @@ from adapters.responder import extract
 class NullMemory:
     """Stores nothing and retrieves nothing; what it knows is what the conversation says."""
 
-    capabilities = Capabilities(uses_top_k=False)
+    capabilities = Capabilities()
 
     __slots__ = ("_context",)
 

@@ -17,7 +17,7 @@ class OracleMemory:
     requests equals it; else nothing. Privileged: an upper bound and no competitor. Commits add nothing to
     what it was handed."""
 
-    capabilities = Capabilities(privileged=True, uses_top_k=False, uses_word_budget=False)
+    capabilities = Capabilities(privileged=True)
 
     __slots__ = ("_anchors_asked", "_anchors_of", "_store")
 

@@ -49,6 +49,11 @@ class RagRawMemory:
             dimensions=self._embedder.dimensions if self._embedder else 0, lexical=retrieval != "dense"
         )
 
+    async def prepare(self) -> None:
+        """Load the encoder's model."""
+        if self._embedder is not None:
+            await self._embedder.embed([""])
+
     async def ingest(self, segment: Segment) -> Delta:
         """Store the segment's chunks."""
         observations, size = segment.observations, self._chunk_observations

@@ -14,7 +14,7 @@ OWN = """
 from adapters.memory import Answer, Capabilities, Delta
 
 class Good:
-    capabilities = Capabilities(fork="none", uses_top_k=False)
+    capabilities = Capabilities(fork="none")
 
     def __init__(self, context, size: int = 3, flag: bool = False, note="n"):
         self.context, self.size, self.flag, self.note = context, size, flag, note
@@ -146,7 +146,7 @@ def test_one_s_own_class_gets_the_context_and_typed_options() -> None:
     lane = context()
     system = open_system("own_memories:Good:size=7,flag=true,note=12", lane)
     assert vars(system) == {"context": lane, "size": 7, "flag": True, "note": "12"}
-    assert capabilities("own_memories:Good") == Capabilities(fork="none", uses_top_k=False)
+    assert capabilities("own_memories:Good") == Capabilities(fork="none")
     assert capabilities("own_memories:Fails").fork == "none"
     with pytest.raises(ConfigError, match="must be a Capabilities"):
         capabilities("own_memories:Mislabelled")
