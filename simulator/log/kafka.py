@@ -24,7 +24,7 @@ from simulator.log.kafka_admin import KafkaAdmin
 from simulator.log.kafka_client import check_reachable, quiet_aiokafka, retried, started
 from simulator.log.kafka_config import KafkaConfig, parse_kafka_url
 from simulator.log.kafka_producer import Appender, place_records
-from simulator.log.kafka_subscription import KafkaSubscription
+from simulator.log.kafka_subscription import KafkaSubscription, Start
 from simulator.log.protocol import Record, Subscription, TopicPartition
 
 
@@ -36,7 +36,7 @@ class KafkaLog:
         self.options = options
         self.admin: KafkaAdmin
         self._offsets: Any
-        self._appender = Appender(config, options)
+        self._appender = Appender(config, options, self._ends)
         self._stack = stack
         self._closed = False
 
@@ -125,7 +125,7 @@ class KafkaLog:
         topics: Iterable[str],
         *,
         group: str | None = None,
-        start: Literal["earliest", "latest"] | Mapping[TopicPartition, int] = "earliest",
+        start: Start = "earliest",
     ) -> AbstractAsyncContextManager[Subscription]:
         """See `Log`. Members of one group must subscribe to the same topics: LogError otherwise."""
         return KafkaSubscription.open(self, tuple(dict.fromkeys(topics)), group, start)
@@ -153,9 +153,29 @@ class KafkaLog:
         places = {KafkaPartition(prefix + tp.topic, tp.partition): tp for tp in partitions}
         if not places:
             return {}
-        ask = self._offsets.end_offsets if which == "end" else self._offsets.beginning_offsets
-        found = await retried(self.config, f"read {which} offsets", lambda: ask(list(places)))
+        if which == "end":
+            found = await self._ends(list(places))
+        else:
+            found = await retried(
+                self.config, "read offsets", lambda: self._offsets.beginning_offsets(list(places))
+            )
         return {places[place]: offset for place, offset in found.items()}
+
+    async def first_offsets(
+        self, partitions: Sequence[TopicPartition], start: Start
+    ) -> dict[TopicPartition, int]:
+        """Where partitions begin of which nothing is committed."""
+        if start == "latest":
+            return await self.offsets_of(partitions, "end")
+        named = start if isinstance(start, Mapping) else {}
+        firsts = await self.offsets_of([tp for tp in partitions if tp not in named], "begin")
+        return {tp: named[tp] if tp in named else firsts[tp] for tp in partitions}
+
+    async def _ends(self, places: list[KafkaPartition]) -> Mapping[KafkaPartition, int]:
+        found: Mapping[KafkaPartition, int] = await retried(
+            self.config, "read offsets", lambda: self._offsets.end_offsets(places)
+        )
+        return found
 
     def _check_open(self) -> None:
         if self._closed:

@@ -14,7 +14,7 @@ lives may still append the first copy after the look, but it also still knows th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -32,6 +32,9 @@ from simulator.log.kafka_config import KafkaConfig
 _NOT_LEADER = kafka_errors.NotLeaderForPartitionError.errno
 """An answer to which the producer sends its batch again."""
 
+Ends = Callable[[list[KafkaPartition]], Awaitable[Mapping[KafkaPartition, int]]]
+"""Asks where partitions end."""
+
 _Content = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
 
 
@@ -45,8 +48,9 @@ class _Answer(NamedTuple):
 class ResendGuard:
     """Watches the produce requests of one idempotent producer."""
 
-    def __init__(self, config: KafkaConfig, options: Mapping[str, Any], producer: Any) -> None:
+    def __init__(self, config: KafkaConfig, options: Mapping[str, Any], ends: Ends, producer: Any) -> None:
         self._config = config
+        self._ends = ends
         self._options = {
             **options,
             "isolation_level": "read_uncommitted",
@@ -100,17 +104,17 @@ class ResendGuard:
         new = [place for place in places if place not in self._from]
         if new:
             with _as_retriable(), anyio.fail_after(self._config.timeout_s):
-                async with started(self._config, "append", self._consumer()) as consumer:
-                    self._from.update(await consumer.end_offsets(new))
+                self._from.update(await self._ends(new))
 
     async def _find(self, place: KafkaPartition, data: Any) -> int | None:
         """The offset of a batch's first record, if the batch is in the log."""
         wanted = _contents(data)
         seen: list[_Content] = []
         offsets: list[int] = []
+        consumer = aiokafka.AIOKafkaConsumer(**self._options)
         with _as_retriable(), anyio.fail_after(self._config.timeout_s):
-            async with started(self._config, "append", self._consumer()) as consumer:
-                end = (await consumer.end_offsets([place]))[place]
+            async with started(self._config, "append", consumer):
+                end = (await self._ends([place]))[place]
                 consumer.assign([place])
                 consumer.seek(place, self._from[place])
                 while await consumer.position(place) < end:
@@ -121,9 +125,6 @@ class ResendGuard:
             if seen[i] == wanted[0] and seen[i : i + len(wanted)] == wanted:
                 return offsets[i]
         return None
-
-    def _consumer(self) -> Any:
-        return aiokafka.AIOKafkaConsumer(**self._options)
 
 
 @contextmanager

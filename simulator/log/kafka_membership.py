@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from aiokafka.abc import ConsumerRebalanceListener
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 
 from simulator.errors import FencedError, LogError
+from simulator.log.kafka_producer import Placed
 from simulator.log.kafka_transactions import Transactor
 from simulator.log.protocol import TopicPartition
 
 if TYPE_CHECKING:
     from simulator.log.kafka import KafkaLog
+
+
+def assignor_for(topics: Iterable[str]) -> type[Any]:
+    """How a group that reads these topics shares partitions: in ranges of each topic, so that topics with equal
+    numbers of partitions are shared alike. The broker refuses a member whose way of sharing no other member
+    knows: the name makes it refuse one that reads other topics."""
+    digest = hashlib.sha256("\n".join(sorted(topics)).encode()).hexdigest()[:16]
+    return type("Assignor", (RangePartitionAssignor,), {"name": f"egostream-range-{digest}"})
 
 
 class Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
@@ -24,12 +36,14 @@ class Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka i
     has fenced.
     """
 
-    def __init__(self, log: KafkaLog, group: str, consumer: Any) -> None:
+    def __init__(self, log: KafkaLog, group: str, consumer: Any, partitions: int) -> None:
         self.group = group
         self.interrupts: anyio.CancelScope | None = None
         """A wait to break off when the share changes."""
         self._log = log
         self._consumer = consumer
+        self._partitions = partitions
+        self._committed: dict[TopicPartition, int] = {}
         self._offered: frozenset[TopicPartition] = frozenset()
         self._held: frozenset[TopicPartition] = frozenset()
         self._transactors: dict[int, Transactor] = {}
@@ -104,10 +118,6 @@ class Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka i
                     f"group {self.group!r}: {tp.topic!r} partition {tp.partition} is not this consumer's now"
                 )
 
-    def transactor(self, number: int) -> Transactor:
-        """The transactions of a partition number held."""
-        return self._transactors[number]
-
     async def take_over(self) -> tuple[frozenset[TopicPartition], frozenset[TopicPartition]]:
         """Become the owner of the last share: what is kept, and what is new. Former owners of what is new are
         fenced when this returns, and what they had open is ended, so that the committed offsets are final."""
@@ -124,12 +134,11 @@ class Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka i
         for number in [n for n in self._transactors if n in fresh or n not in numbers]:
             await self._transactors.pop(number).aclose()
         self._held = kept
-        async with anyio.create_task_group() as tasks:
-            for number in sorted(fresh & numbers):
-                self._transactors[number] = Transactor(
-                    self._log.config, self._log.options, self._log.admin, self.group, number
-                )
-                tasks.start_soon(self._transactors[number].start)
+        for number in sorted(fresh & numbers):
+            self._transactors[number] = Transactor(
+                self._log.config, self._log.options, self._log.admin, self.group, number
+            )
+        await _together([self._transactors[number].start for number in sorted(fresh & numbers)])
         return kept, offered - kept
 
     def settled_on(self, kept: frozenset[TopicPartition], new: frozenset[TopicPartition]) -> bool:
@@ -141,13 +150,69 @@ class Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka i
             and kept | new == self._offered
         )
 
-    def taken_over(self) -> None:
-        """The share is taken over."""
+    def taken_over(self, committed: Mapping[TopicPartition, int]) -> None:
+        """The share is taken over; of what is new in it, this is committed."""
+        self._committed = {tp: o for tp, o in self._committed.items() if tp in self._held} | dict(committed)
         self._held = self._offered
         self._taken = self._taking
+
+    async def transact(self, placed: Placed, offsets: Mapping[TopicPartition, int]) -> None:
+        """One transaction for each partition number, all at once, save that one which records ride with that
+        belong to no number comes first. Raises FencedError or LogError after all have ended."""
+        by_number, offsets_of, first = self._divide(placed, offsets)
+
+        async def run(number: int) -> None:
+            await self._transactors[number].run(by_number.get(number, {}), offsets_of[number])
+            self._committed.update(offsets_of[number])
+
+        if first is not None:
+            await run(first)
+        await _together([partial(run, number) for number in sorted(offsets_of) if number != first])
+
+    def _divide(
+        self, placed: Placed, offsets: Mapping[TopicPartition, int]
+    ) -> tuple[dict[int, Placed], dict[int, dict[TopicPartition, int]], int | None]:
+        """Records and offsets by partition number, and the number that must come first, if any."""
+        by_number: dict[int, Placed] = {}
+        offsets_of: dict[int, dict[TopicPartition, int]] = {}
+        for tp, offset in offsets.items():
+            offsets_of.setdefault(tp.partition, {})[tp] = offset
+        ours = self.numbers
+        first = min(offsets_of or ours)
+        riders = False
+        for tp, some in placed.items():
+            alike = self._log.admin.known_partitions(tp.topic) == self._partitions
+            rides = not alike or tp.partition not in ours
+            by_number.setdefault(first if rides else tp.partition, {})[tp] = some
+            riders = riders or rides
+        for number in by_number:
+            if number not in offsets_of:  # by an offset one can tell later whether the transaction took place
+                known = {tp: o for tp, o in self._committed.items() if tp.partition == number}
+                offsets_of[number] = dict(sorted(known.items())[:1])
+        return by_number, offsets_of, first if riders else None
 
     async def aclose(self) -> None:
         """Close the producers."""
         transactors, self._transactors = self._transactors, {}
         for transactor in transactors.values():
             await transactor.aclose()
+
+
+async def _together(steps: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Run steps at once, all to their end; then raise the first FencedError, or else the first LogError."""
+    errors: list[LogError] = []
+
+    async def run(step: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await step()
+        except LogError as error:
+            errors.append(error)
+
+    if len(steps) == 1:
+        await steps[0]()
+        return
+    async with anyio.create_task_group() as tasks:
+        for step in steps:
+            tasks.start_soon(run, step)
+    for error in sorted(errors, key=lambda error: not isinstance(error, FencedError)):
+        raise error

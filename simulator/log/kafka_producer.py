@@ -26,7 +26,7 @@ from simulator.errors import LogError, TopicError
 from simulator.log.kafka_admin import MAX_RECORD_BYTES, KafkaAdmin
 from simulator.log.kafka_client import discard_producer, log_error, look_at, start_producer
 from simulator.log.kafka_config import KafkaConfig
-from simulator.log.kafka_guard import ResendGuard
+from simulator.log.kafka_guard import Ends, ResendGuard
 from simulator.log.partitioner import partition_for
 from simulator.log.protocol import Headers, Record, TopicPartition
 
@@ -148,8 +148,9 @@ class _Call:
 class Appender:
     """Appends for all tasks of a log, through one idempotent producer that is made at the first call."""
 
-    def __init__(self, config: KafkaConfig, options: dict[str, Any]) -> None:
+    def __init__(self, config: KafkaConfig, options: dict[str, Any], ends: Ends) -> None:
         self._config = config
+        self._ends = ends
         self._client_options = options
         self._options = {
             **options,
@@ -193,7 +194,7 @@ class Appender:
         try:
             if self._producer is None:
                 self._producer = await start_producer(self._config, "start to append", self._options)
-                self._guard = ResendGuard(self._config, self._client_options, self._producer)
+                self._guard = ResendGuard(self._config, self._client_options, self._ends, self._producer)
             batches = await self._build(calls)
             with anyio.move_on_after(self._config.timeout_s):
                 failed = await send_batches(self._producer, self._config.prefix, batches)

@@ -13,68 +13,33 @@ committed: a crash between two of them can repeat such a record under the same e
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import aiokafka
 import aiokafka.errors as kafka_errors
 import anyio
 from aiokafka import TopicPartition as KafkaPartition
-from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from anyio.lowlevel import checkpoint
 
-from simulator.errors import FencedError, LogError
+from simulator.errors import LogError
 from simulator.log.kafka_client import close, log_error, translated
-from simulator.log.kafka_membership import Membership
-from simulator.log.kafka_producer import Placed, place_records
-from simulator.log.protocol import Headers, Record, StoredRecord, Subscription, TopicPartition
+from simulator.log.kafka_membership import Membership, assignor_for
+from simulator.log.kafka_places import Place, stored
+from simulator.log.kafka_producer import place_records
+from simulator.log.protocol import Record, StoredRecord, Subscription, TopicPartition
 
 if TYPE_CHECKING:
     from simulator.log.kafka import KafkaLog
 
 Start = Literal["earliest", "latest"] | Mapping[TopicPartition, int]
 
-_new = tuple.__new__  # what a named tuple's own constructor adds is half of its time
-_flat = chain.from_iterable
 _ASK_AFTER_S = 10.0
 """After so long without a record, a reader asks whether there still is a broker: aiokafka keeps that to
 itself."""
-
-
-class _Place:
-    """A partition of the assignment: records that are fetched and not handed out, and the position after
-    them."""
-
-    __slots__ = ("after", "fetched", "kafka", "taken")
-
-    def __init__(self, kafka: KafkaPartition, position: int) -> None:
-        self.kafka = kafka
-        self.fetched: list[Any] = []
-        self.taken = 0
-        self.after = position
-
-    @property
-    def position(self) -> int:
-        """Of the next record to hand out."""
-        return int(self.fetched[self.taken].offset) if self.fetched else self.after
-
-    def take(self, max_records: int) -> list[Any]:
-        """Hand out records."""
-        some = self.fetched[self.taken : self.taken + max_records]
-        self.taken += len(some)
-        if self.taken == len(self.fetched):
-            self.clear()
-        return some
-
-    def clear(self) -> None:
-        """Forget what is fetched."""
-        self.fetched = []
-        self.taken = 0
 
 
 class KafkaSubscription:
@@ -88,10 +53,8 @@ class KafkaSubscription:
         self._start = start
         self._consumer: Any = None
         self._membership: Membership | None = None
-        self._places: dict[TopicPartition, _Place] = {}
+        self._places: dict[TopicPartition, Place] = {}
         self._order: deque[TopicPartition] = deque()
-        self._committed: dict[TopicPartition, int] = {}
-        self._numbers = 0
         self._changing = anyio.Lock()  # of the share, or by a transaction
         self._polling = anyio.ResourceGuard("polling this subscription")
         self._heard_s = time.monotonic()
@@ -185,68 +148,10 @@ class KafkaSubscription:
         async with self._changing:
             await membership.wait_settled(self._config.timeout_s)
             membership.check_held(offsets)
-            if not membership.numbers:
+            if membership.numbers:
+                await membership.transact(placed, offsets)
+            else:  # an idle member: nobody can be in its place
                 await self._log.append(records)
-                return
-            await self._run(membership, *self._divide(placed, offsets, membership))
-
-    # --- transactions ---------------------------------------------------------------------------------------
-
-    def _divide(
-        self, placed: Placed, offsets: Mapping[TopicPartition, int], membership: Membership
-    ) -> tuple[dict[int, Placed], dict[int, dict[TopicPartition, int]], int | None]:
-        """Records and offsets by partition number, and the number that must come first, if any."""
-        by_number: dict[int, Placed] = {}
-        offsets_of: dict[int, dict[TopicPartition, int]] = {}
-        for tp, offset in offsets.items():
-            offsets_of.setdefault(tp.partition, {})[tp] = offset
-        first = min(offsets_of or membership.numbers)
-        riders = False
-        for tp, some in placed.items():
-            alike = self._log.admin.known_partitions(tp.topic) == self._numbers
-            rides = not alike or tp.partition not in membership.numbers
-            by_number.setdefault(first if rides else tp.partition, {})[tp] = some
-            riders = riders or rides
-        for (
-            number
-        ) in by_number:  # without an offset, nobody could tell later whether its transaction took place
-            if number not in offsets_of:
-                known = {tp: o for tp, o in self._committed.items() if tp.partition == number}
-                offsets_of[number] = dict(sorted(known.items())[:1])
-        return by_number, offsets_of, first if riders else None
-
-    async def _run(
-        self,
-        membership: Membership,
-        by_number: Mapping[int, Placed],
-        offsets_of: Mapping[int, dict[TopicPartition, int]],
-        first: int | None,
-    ) -> None:
-        errors: list[Exception] = []
-
-        async def run(number: int) -> None:
-            offsets = offsets_of.get(number, {})
-            try:
-                await membership.transactor(number).run(by_number.get(number, {}), offsets)
-            except LogError as error:
-                errors.append(error)
-            else:
-                self._committed.update(offsets)
-
-        numbers = sorted({*by_number, *offsets_of})
-        if first is not None:
-            await run(first)
-            if errors:
-                raise errors[0]
-            numbers.remove(first)
-        if len(numbers) == 1:
-            await run(numbers[0])
-        else:
-            async with anyio.create_task_group() as tasks:
-                for number in numbers:
-                    tasks.start_soon(run, number)
-        for error in sorted(errors, key=lambda error: not isinstance(error, FencedError)):
-            raise error
 
     # --- reading --------------------------------------------------------------------------------------------
 
@@ -278,11 +183,11 @@ class KafkaSubscription:
             self._heard_s = time.monotonic()
         for kafka, records in found.items():
             empty[kafka].fetched.extend(records)
+            empty[kafka].after = records[-1].offset + 1
         for kafka, place in empty.items():  # also past marks of transactions, where no record was
-            try:
+            # A new share's positions are none yet. With the old one, nothing is waited for here.
+            if self._membership is None or self._membership.is_current:
                 place.after = await self._consumer.position(kafka)
-            except kafka_errors.IllegalStateError:
-                return  # the group shares anew: `poll` follows it next
 
     async def _sleep(self, timeout_s: float) -> None:
         """Own nothing; poll all the same, so that aiokafka sees that this member lives."""
@@ -297,7 +202,7 @@ class KafkaSubscription:
         taken: list[StoredRecord] = []
         for i, tp in enumerate(ready):
             share = -(-(max_records - len(taken)) // (len(ready) - i))
-            taken += _stored(tp, self._places[tp].take(share))
+            taken += stored(tp, self._places[tp].take(share))
             if len(taken) >= max_records:
                 break
         self._order.rotate(-1)
@@ -308,7 +213,7 @@ class KafkaSubscription:
             await self._log.admin.topics()
             self._heard_s = time.monotonic()
 
-    def _place(self, tp: TopicPartition) -> _Place:
+    def _place(self, tp: TopicPartition) -> Place:
         place = self._places.get(tp)
         if place is None:
             raise LogError(f"this subscription does not read {tp.topic!r} partition {tp.partition} now")
@@ -341,31 +246,26 @@ class KafkaSubscription:
     async def _assign(self, places: Sequence[TopicPartition]) -> None:
         await self._begin()
         self._consumer.assign([self._kafka(tp) for tp in places])
-        firsts = await self._first_offsets(places)
+        firsts = await self._log.first_offsets(places, self._start)
         for tp, offset in firsts.items():
-            self._places[tp] = _Place(self._kafka(tp), offset)
+            self._places[tp] = Place(self._kafka(tp), offset)
         await self._start_consumer()
         for place in self._places.values():
             self._consumer.seek(place.kafka, place.after)
         self._order = deque(self._places)
 
     async def _join(self, group: str, places: Sequence[TopicPartition]) -> None:
-        self._numbers = max(tp.partition for tp in places) + 1
-        digest = hashlib.sha256("\n".join(sorted(self._topics)).encode()).hexdigest()[:16]
-        # The broker refuses a member whose way of sharing no other member knows: the name makes it refuse one
-        # that reads other topics. The range is per topic, so topics of equal numbers are shared alike.
-        assignor = type("Assignor", (RangePartitionAssignor,), {"name": f"egostream-range-{digest}"})
         await self._begin(
             group_id=self._config.prefix + group,
             # Members are sorted by name: one that comes later takes from the end, and the first keep what
             # they have
             client_id=f"egostream-{time.time_ns():020d}",
-            partition_assignment_strategy=(assignor,),
+            partition_assignment_strategy=(assignor_for(self._topics),),
             session_timeout_ms=self._config.session_timeout_ms,
             heartbeat_interval_ms=self._config.heartbeat_interval_ms,
             max_poll_interval_ms=self._config.max_poll_interval_ms,
         )
-        membership = Membership(self._log, group, self._consumer)
+        membership = Membership(self._log, group, self._consumer, max(tp.partition for tp in places) + 1)
         self._consumer.subscribe([self._config.prefix + topic for topic in self._topics], listener=membership)
         await self._start_consumer()
         self._membership = membership
@@ -384,52 +284,16 @@ class KafkaSubscription:
             committed = await self._log.admin.committed(membership.group, new)
             if not membership.settled_on(kept, new):
                 return False
-            firsts = await self._first_offsets([tp for tp in new if tp not in committed])
+            firsts = await self._log.first_offsets([tp for tp in new if tp not in committed], self._start)
             if not membership.settled_on(kept, new):
                 return False
             places = {tp: self._places[tp] for tp in kept}
             for tp in new:
-                places[tp] = _Place(self._kafka(tp), committed[tp].offset if tp in committed else firsts[tp])
+                places[tp] = Place(self._kafka(tp), committed[tp].offset if tp in committed else firsts[tp])
             for place in places.values():  # what is fetched stays: go on after it
-                last = place.fetched[-1].offset + 1 if place.fetched else 0
-                self._consumer.seek(place.kafka, max(place.after, last))
+                self._consumer.seek(place.kafka, place.after)
                 self._consumer.resume(place.kafka)
-            self._committed = {tp: o for tp, o in self._committed.items() if tp in kept}
-            self._committed |= {tp: found.offset for tp, found in committed.items()}
             self._places = dict(sorted(places.items()))
             self._order = deque(self._places)
-            membership.taken_over()
+            membership.taken_over({tp: found.offset for tp, found in committed.items()})
         return True
-
-    async def _first_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where partitions begin of which nothing is committed."""
-        wanted = list(places)
-        if self._start == "latest":
-            return await self._log.offsets_of(wanted, "end")
-        named = self._start if isinstance(self._start, Mapping) else {}
-        firsts = await self._log.offsets_of([tp for tp in wanted if tp not in named], "begin")
-        return {tp: named[tp] if tp in named else firsts[tp] for tp in wanted}
-
-
-def _stored(tp: TopicPartition, records: Iterable[Any]) -> list[StoredRecord]:
-    topic, partition = tp
-    return [
-        _new(
-            StoredRecord,
-            (
-                topic,
-                partition,
-                record.offset,
-                record.key or b"",
-                record.value or b"",
-                record.timestamp,
-                # other clients may write headers without a value
-                _filled(record.headers) if None in _flat(record.headers) else record.headers,
-            ),
-        )
-        for record in records
-    ]
-
-
-def _filled(headers: Iterable[tuple[str, bytes | None]]) -> Headers:
-    return tuple((name, value or b"") for name, value in headers)
