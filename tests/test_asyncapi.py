@@ -15,7 +15,8 @@ from simulator.asyncapi import document
 from simulator.cli.asyncapi import asyncapi
 from simulator.errors import ConfigError
 from simulator.events import AnyEvent, decode, encode
-from simulator.run import RunOptions, execute, plan_run
+from simulator.plan import RunOptions, plan_run
+from simulator.run import execute
 from simulator.runfolder import open_run
 from simulator.topics import TOPIC_OF_KIND, Topics
 from tests.conftest import ROOT
