@@ -33,7 +33,7 @@ from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
 from simulator.log.protocol import Log
 from simulator.plan import Plan, metrics_of
-from simulator.runfolder import VERDICTS_NAME, enter_folder, find_run
+from simulator.runfolder import VERDICTS_NAME, enter_folder, find_run, note_run
 from simulator.topics import Recorder, Topics
 
 
@@ -60,6 +60,7 @@ async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) ->
         )
         async with open_log(url) as log:
             await begin(log, started, preamble(plan), options.out if options.log is None else None)
+            await anyio.to_thread.run_sync(note_run, options.out, options.log, started.run)
             await _run_roles(log, plan, memories, show)
             await write_verdicts(log, started, options.out)
             return await fold_scores(log, started)

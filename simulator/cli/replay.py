@@ -28,7 +28,7 @@ from simulator.eventtime import format_event_time, parse_event_time
 from simulator.intake import read_to_end
 from simulator.log import open_log
 from simulator.run import begin
-from simulator.runfolder import enter_folder, log_path
+from simulator.runfolder import enter_folder, log_path, note_run
 from simulator.topics import Recorder
 
 
@@ -144,6 +144,7 @@ def replay(
                         raise ConfigError(
                             f"{out} already holds all of this replay: pass --overwrite to do it again"
                         )
+            note_run(out, log_url, started.run)
             options = ReplayOptions(start_us=start_us, end_us=end_us, loop=loop)
             clock = Clock(started.event_time_us, rate)
             show = partial(_show, update, span_us)
