@@ -48,7 +48,12 @@ class Fleet:
             command = [*EGOSTREAM, *map(str, self.commands[name])]
             with self._errors(name) as errors:
                 self.running[name] = subprocess.Popen(
-                    command, cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=errors, stderr=errors
+                    command,
+                    cwd=ROOT,
+                    env=environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=errors,
+                    stderr=errors,
                 )
 
     def _errors(self, name: str) -> IO[bytes]:
