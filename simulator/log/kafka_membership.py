@@ -31,13 +31,14 @@ class _FirstTakesAll(RangePartitionAssignor):  # type: ignore[misc]  # aiokafka 
         shares: dict[str, Any] = {
             member: ConsumerProtocolMemberAssignment(cls.version, [], b"") for member in members
         }
-        return shares | super().assign(cluster, {first: members[first]})
+        shares[first] = super().assign(cluster, {first: members[first]})[first]
+        return shares
 
 
 def assignor_for(topics: Iterable[str], exclusive: bool) -> type[Any]:
     """How a group that reads these topics shares partitions: in ranges of each topic, so that topics with equal
-    numbers of partitions are shared alike; or, `exclusive`, all to one. The broker refuses a member whose way of sharing no other member
-    knows: the name makes it refuse one that reads other topics."""
+    numbers of partitions are shared alike; or, `exclusive`, all to one. The broker refuses a member whose way of
+    sharing no other member knows: the name makes it refuse one that reads other topics."""
     digest = hashlib.sha256("\n".join(sorted(topics)).encode()).hexdigest()[:16]
     way, base = ("first", _FirstTakesAll) if exclusive else ("range", RangePartitionAssignor)
     return type("Assignor", (base,), {"name": f"egostream-{way}-{digest}"})

@@ -251,7 +251,9 @@ class KafkaSubscription:
                 await self._consumer.start()
         except LogError as error:
             if isinstance(error.__cause__, kafka_errors.InconsistentGroupProtocolError):
-                raise LogError(f"group {self._group!r} has members that read other topics, or share them otherwise") from error
+                raise LogError(
+                    f"group {self._group!r} has members that read other topics, or share them otherwise"
+                ) from error
             raise
 
     async def _assign(self, places: Sequence[TopicPartition]) -> None:

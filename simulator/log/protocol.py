@@ -113,8 +113,8 @@ class Log(Protocol):
     ) -> AbstractAsyncContextManager[Subscription]:
         """Read topics, alone (every partition) or as a member of a group (a share of them, from what the
         group committed). In an `exclusive` group the member that joined first has every partition and the others
-        stand by with none; all members must say it alike. `start` holds where nothing was committed; a mapping names offsets, and partitions
-        that it lacks start at the earliest record."""
+        stand by with none; all members must say it alike. `start` holds where nothing was committed; a mapping
+        names offsets, and partitions that it lacks start at the earliest record."""
 
     async def aclose(self) -> None:
         """Let go of files and connections. What was appended stays."""

@@ -1,10 +1,10 @@
 """Consumer groups in an SQLite log: who is a member, who owns which partition since when, what is committed.
 
-The topics of a group are shared together: partition p of each belongs to the same member, and members get
-ranges of p in the order in which they joined; in an exclusive group the first has all of them. Every change of the membership starts a *generation*. A
-partition's assignment keeps the generation since which its owner has owned it without a break; a member that
-last looked at generation g owns a partition if it is the assigned member and has been since g or earlier.
-Otherwise somebody else may have read and committed in between, so its commits are refused, as Kafka refuses
+The topics of a group are shared together: partition p of each belongs to the same member, and members get ranges of p
+in the order in which they joined; in an exclusive group the first has all of them. Every change of the membership
+starts a *generation*. A partition's assignment keeps the generation since which its owner has owned it without a
+break; a member that last looked at generation g owns a partition if it is the assigned member and has been since g or
+earlier. Otherwise somebody else may have read and committed in between, so its commits are refused, as Kafka refuses
 those of an old generation.
 
 All functions are blocking; those that write run within the caller's transaction.

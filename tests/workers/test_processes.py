@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from simulator.runfolder import NOTE_NAME, VERDICTS_NAME
-from tests.workers.fleet import DATA, SYSTEM, Fleet, fleet, log_anomalies, torment, undisturbed, workers
+from tests.workers.fleet import SYSTEM, Fleet, fleet, log_anomalies, torment, undisturbed, workers
 
 SPOILT = f"{SYSTEM}:spoilt=true"
 
