@@ -13,11 +13,12 @@ from random import Random
 from typing import IO
 
 import anyio
+import msgspec
 
 from simulator.log import open_log
 from simulator.plan import RunOptions, plan_run
 from simulator.run import execute
-from simulator.runfolder import VERDICTS_NAME
+from simulator.runfolder import NOTE_NAME, VERDICTS_NAME
 from tests.conftest import ROOT
 from tests.roles.invariants import History, anomalies
 
@@ -42,6 +43,8 @@ class Fleet:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.ended: dict[str, int] = {}
         """Name → exit code of those that ended by themselves."""
+        self.ends_with: dict[str, int] = {}
+        """Name → exit code, where it is to be another than 0."""
 
     def start(self, *names: str) -> None:
         for name in names:
@@ -65,9 +68,10 @@ class Fleet:
     def kill(self, *names: str) -> None:
         """kill -9, and no trace of it left."""
         for name in names:
-            process = self.running.pop(name)
-            process.kill()
-            process.wait()
+            process = self.running.pop(name, None)
+            if process is not None:  # else it had ended
+                process.kill()
+                process.wait()
 
     def check(self) -> None:
         """Nobody ended by itself but at the end of the run."""
@@ -76,7 +80,9 @@ class Fleet:
             if code is not None:
                 del self.running[name]
                 self.ended[name] = code
-                assert code == 0, f"{name} ended with {code}: {self.said(name)[-3000:]}"
+                assert code == self.ends_with.get(name, 0), (
+                    f"{name} ended with {code}: {self.said(name)[-3000:]}"
+                )
 
     def wait(self, *names: str, deadline_s: float) -> None:
         """Until these have ended by themselves, and well."""
@@ -154,6 +160,12 @@ def torment(processes: Fleet, rng: Random, kills: int, *, longest_s: float = 2.0
             del down[name]
             processes.start(name)
     processes.start(*down)
+
+
+def run_of(out: Path) -> str:
+    """The run that a folder belongs to."""
+    run: str = msgspec.json.decode((out / NOTE_NAME).read_bytes())["run"]
+    return run
 
 
 def log_anomalies(log: str, run: str) -> list[str]:

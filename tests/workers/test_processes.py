@@ -6,18 +6,12 @@ import secrets
 from pathlib import Path
 from random import Random
 
-import msgspec
 import pytest
 
-from simulator.runfolder import NOTE_NAME, VERDICTS_NAME
-from tests.workers.fleet import SYSTEM, Fleet, fleet, log_anomalies, torment, undisturbed, workers
+from simulator.runfolder import VERDICTS_NAME
+from tests.workers.fleet import SYSTEM, Fleet, fleet, log_anomalies, run_of, torment, undisturbed, workers
 
 SPOILT = f"{SYSTEM}:spoilt=true"
-
-
-def run_of(out: Path) -> str:
-    run: str = msgspec.json.decode((out / NOTE_NAME).read_bytes())["run"]
-    return run
 
 
 @pytest.fixture(scope="module")
