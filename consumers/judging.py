@@ -18,13 +18,14 @@ from anyio.abc import TaskGroup
 from consumers.calls import CallError, call
 from judges.judge import Case, Judgment
 from judges.panel import JudgePanel
-from simulator.errors import DecodeError, FencedError, InvariantError
+from simulator.errors import DecodeError, InvariantError
 from simulator.events import (
     AnchorEvent,
     AnyEvent,
     DeltaEvent,
     LaneEvent,
     Metric,
+    Outcome,
     ReadyEvent,
     ResponseEvent,
     RunEndedEvent,
@@ -69,7 +70,13 @@ class _Judging:
         self.taken: set[str] = set()
         """Ids of verdicts that are in the log or on their way there."""
         self.partition = partition_of(started.streams, started.partitions)
+        self.lanes = {f"{s}@{stream}": stream for s in started.systems for stream in started.streams}
+        self.known: frozenset[int] = frozenset()
+        """Partitions that are ours, and whose verdicts in the log are in `taken`."""
+        self.ieu: dict[str, Outcome] = {}
+        """Trajectory → what was judged of R1."""
         self.closed: dict[str, TrajectoryClosedEvent] = {}
+        """By trajectory."""
 
     async def run(self) -> None:
         run = self.started.run
@@ -98,6 +105,8 @@ class _Judging:
                     records = self.ownership.kept(records, gained)
                 for event, record in decode_records(run, records)[0]:
                     tp = TopicPartition(record.topic, record.partition)
+                    if self.partition.get(event.stream) != record.partition:
+                        continue  # the conductor buries it
                     for anchor, metric, text in self._cases(event):
                         assert isinstance(event, LaneEvent)
                         ticket = self.outbox.offsets.begin(tp, record.offset)
@@ -107,26 +116,32 @@ class _Judging:
     async def _rebalance(self, gained: frozenset[int], lost: frozenset[int]) -> None:
         """Judge the partitions that came from their first record, but for what the log holds the verdict
         of."""
+        self.known -= lost
         if lost:
             self.outbox.rebalanced(lost)
         if not gained:
             return
-        try:
-            await self.ownership.take_over(gained)
-        except FencedError:  # they went on already: the next poll knows where
-            self.ownership.owned -= gained
+        first = await self.ownership.take_over(gained)
+        if first is None:  # they went on already
             return
+        self.outbox.offsets.begin_at(first)
         ours = {stream for stream, partition in self.partition.items() if partition not in gained}
         self.taken = {verdict for verdict in self.taken if _stream_of(verdict) in ours}
         async for record in read_to_end(self.log, [self.topics.verdicts]):
-            self.taken.update(event.id for event, _ in decode_records(self.started.run, [record])[0])
+            for event, _ in decode_records(self.started.run, [record])[0]:
+                self.taken.add(event.id)
+                if isinstance(event, VerdictEvent) and event.metric == "ieu":
+                    self.ieu[event.trajectory] = event.outcome
+        self.known |= gained
         for event in self.closed.values():
             self._close(event)
 
     def _cases(self, event: AnyEvent) -> list[tuple[AnchorEvent, Metric, str]]:
         """What one event lets us judge. Failed deltas and responses are not judged: the conductor closes
-        their trajectories and names what stays unjudged."""
+        their trajectories and names what stays unjudged. It also buries what no agent of this run may write."""
         cases: list[tuple[AnchorEvent, Metric, str]] = []
+        if not isinstance(event, LaneEvent) or self.lanes.get(event.lane) != event.stream:
+            return cases
         if isinstance(event, DeltaEvent) and event.error is None:
             text = "\n".join(record.text for record in event.records if record.op != "delete")
             anchors = self.anchors_at.get((event.stream, event.segment), ())
@@ -134,8 +149,9 @@ class _Judging:
         elif isinstance(event, ResponseEvent) and event.error is None:
             anchor_key = f"{event.stream}/{event.trajectory.removeprefix(event.lane + '/')}"
             metric = _METRIC_OF_RESPONSE.get((event.phase, event.arm))
-            if metric is not None and anchor_key in self.anchors:  # else the conductor refuses it
-                cases.append((self.anchors[anchor_key], metric, event.text))
+            anchor = self.anchors.get(anchor_key)
+            if metric is not None and anchor is not None and event.as_of == anchor.segment:
+                cases.append((anchor, metric, event.text))
         return [case for case in cases if self._take(event, case[0], case[1])]
 
     def _take(self, event: AnyEvent, anchor: AnchorEvent, metric: Metric) -> bool:
@@ -160,7 +176,12 @@ class _Judging:
                 check_readable(self._verdict(event, anchor, metric, judgment, judge))
             except (CallError, DecodeError) as failure:
                 judgment = Judgment(outcome="unjudged", reason=f"{judge} failed: {failure}")
-        self.outbox.put(self._verdict(event, anchor, metric, judgment, judge), ticket, tenure=tenure)
+        verdict = self._verdict(event, anchor, metric, judgment, judge)
+        self.outbox.put(verdict, ticket, tenure=tenure)
+        if metric == "ieu" and tenure == self.outbox.tenure(ticket[0].partition):
+            self.ieu[verdict.trajectory] = verdict.outcome
+            if verdict.trajectory in self.closed:
+                self._close(self.closed[verdict.trajectory])
 
     def _verdict(
         self, cause: LaneEvent, anchor: AnchorEvent, metric: Metric, judgment: Judgment, judge: str
@@ -190,21 +211,24 @@ class _Judging:
             while True:
                 for event, _ in decode_records(self.started.run, await subscription.poll())[0]:
                     if isinstance(event, TrajectoryClosedEvent):
-                        self.closed[event.id] = event
+                        self.closed[event.trajectory] = event
                         self._close(event)
                     elif isinstance(event, RunEndedEvent):
                         await self.outbox.flush()
                         tasks.cancel_scope.cancel()
 
     def _close(self, event: TrajectoryClosedEvent) -> None:
-        """Write what a closed trajectory leaves unjudged, if its partition is ours."""
+        """Write what a closed trajectory leaves unjudged, if its partition is ours. R_F is asked for only where R1
+        failed: if that is not known yet, this is called again once it is."""
         anchor = self.anchors.get(event.anchor)
         if anchor is None:
             raise InvariantError(f"no anchor {event.anchor} in this run", (event.id,))
         owner = self.partition[event.stream]
-        if owner not in self.ownership.owned:
+        if owner not in self.known:
             return
         for metric in event.unjudged:
+            if metric == "fi" and self.ieu.get(event.trajectory) != "fail":
+                continue
             if self._take(event, anchor, metric):
                 judgment = Judgment(outcome="unjudged", reason=event.reason)
                 self.outbox.put(self._verdict(event, anchor, metric, judgment, ""), owner=owner)

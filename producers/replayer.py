@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import anyio
@@ -314,7 +315,7 @@ class _Replay:
     async def run(self, parts: Mapping[str, Part], published: Counter[str]) -> ReplayStats:
         clock, real, taken = self._clock, self._clock.real, self._taken
         self._gates = {stream: part.segments.start for stream, part in parts.items()}
-        self._skip(published)
+        self._pass_over(published)
         before = msgspec.structs.replace(taken)
         first_us = self._next.event_time_us if self._next else taken.event_time_us
         clock.jump(first_us)
@@ -341,18 +342,27 @@ class _Replay:
             max_lag_segments=self._lanes.max_lag,
         )
 
-    def _skip(self, published: Counter[str]) -> None:
-        """Pass over what is in the log already: batches are whole, so it is a beginning of this replay."""
+    def _pass_over(self, published: Counter[str]) -> None:
+        """Pass over what is in the log already: a beginning of each stream. Where a batch was cut short (Kafka
+        writes each partition by itself), some streams are further than others, and those go on first."""
         left = Counter(published)
-        while left.total() and self._next is not None and left[self._next.stream]:
-            left[self._next.stream] -= 1
-            self._take(self._next)
+        behind: list[Event] = []
+        while left.total() and self._next is not None:
+            if left[self._next.stream]:
+                left[self._next.stream] -= 1
+                self._take(self._next)
+            else:
+                behind.append(self._next)
             self._next = next(self._events, None)
         if left.total():
             raise InvariantError(
                 "the log holds another replay than this one, so this one can't go on there",
-                [self._next.id] if self._next else [],
+                [event.id for event in behind[:1]],
             )
+        if behind:
+            rest = () if self._next is None else (self._next,)
+            self._events = chain(behind, rest, self._events)
+            self._next = next(self._events)
 
     def _is_gated(self, event: Event) -> bool:
         return type(event) is ObservationEvent and event.stream in self._gates
@@ -386,7 +396,7 @@ class _Replay:
     def _take(self, event: Event) -> None:
         taken = self._taken
         taken.events += 1
-        taken.event_time_us = event.event_time_us
+        taken.event_time_us = max(taken.event_time_us, event.event_time_us)
         if type(event) is ObservationEvent:
             taken.observations += 1
         elif type(event) is SegmentClosedEvent:

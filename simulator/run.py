@@ -88,8 +88,10 @@ async def begin(
         for event, _ in decode_records(started.run, [record])[0]
     ]
     recorder = Recorder.for_run(started)
-    # `run_started` is the last: where it is, all is there that roles read before they begin.
-    await log.append([recorder.record(event) for event in first if event.id not in there])
+    await log.append([recorder.record(event) for event in first if event.id not in {*there, started.id}])
+    # The last, and by itself, since on Kafka each partition is its own write: where it is, all is there that roles
+    # read before they begin.
+    await log.append([recorder.record(started)])
     return False
 
 

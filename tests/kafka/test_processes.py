@@ -1,0 +1,54 @@
+"""A run in processes of their own on real brokers: it gives what a run in one process on one file gives, whoever is
+killed, one broker of three included."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from dev.kafka.brokers import Cluster, start
+from tests.kafka.helpers import url
+from tests.workers.fleet import fleet, torment, undisturbed, workers
+from tests.workers.test_processes import check
+
+
+@pytest.fixture(scope="module")
+def three_brokers(kafka_data: Path) -> Iterator[Cluster]:
+    cluster = start("fleet", brokers=3, data=kafka_data)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return undisturbed(tmp_path_factory.mktemp("undisturbed"))
+
+
+def test_roles_as_processes(kafka_broker: Cluster, tmp_path: Path, expected: bytes) -> None:
+    log, out = url(kafka_broker), tmp_path / "run"
+    with fleet(tmp_path, workers(log, out)) as processes:
+        processes.start(*processes.commands)
+        check(processes, log, out, expected)
+
+
+def test_twenty_kills_and_a_broker(three_brokers: Cluster, tmp_path: Path, expected: bytes) -> None:
+    seed = secrets.randbits(32)
+    print(f"seed {seed}")
+    rng = Random(seed)
+    log, out = url(three_brokers, "replication=3"), tmp_path / "run"
+    with fleet(tmp_path, workers(log, out, rate=150)) as processes:
+        processes.start(*processes.commands)
+        torment(processes, rng, 6)
+        broker = 1 + int(rng.random() * 3)
+        three_brokers.kill(broker)
+        torment(processes, rng, 7)
+        again = threading.Thread(target=three_brokers.restart, args=(broker,))
+        again.start()
+        torment(processes, rng, 7)
+        again.join()
+        check(processes, log, out, expected)
