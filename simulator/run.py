@@ -27,7 +27,14 @@ from producers.control import obey_control
 from producers.replayer import ReplayOptions, replay
 from simulator.clock import Clock
 from simulator.errors import ConfigError
-from simulator.events import AnchorEvent, DatasetReportEvent, Event, RunStartedEvent, VerdictEvent
+from simulator.events import (
+    AnchorEvent,
+    DatasetReportEvent,
+    DeadLetterEvent,
+    Event,
+    RunStartedEvent,
+    VerdictEvent,
+)
 from simulator.files import write_whole
 from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
@@ -202,7 +209,17 @@ async def fold_scores(log: Log, started: RunStartedEvent) -> Scores:
     """The scores of what the log holds now."""
     topics = Topics.of(started.run)
     board = Scoreboard()
-    async for record in read_to_end(log, [topic for topic in topics if topic != topics.observations]):
+    buried: set[tuple[str, int, int]] = set()
+    async for record in read_to_end(log, [topics.dead]):
+        for event, _ in decode_records(started.run, [record])[0]:
+            board.feed(event, record.headers)
+            if isinstance(event, DeadLetterEvent):
+                buried.add((event.topic, event.partition, event.offset))
+    async for record in read_to_end(
+        log, [topic for topic in topics if topic not in (topics.observations, topics.dead)]
+    ):
+        if (record.topic, record.partition, record.offset) in buried:
+            continue  # it can be decoded, and yet it is no part of the run: an attached agent wrote it out of place
         for event, _ in decode_records(started.run, [record])[0]:
             board.feed(event, record.headers)
     scores = board.scores()

@@ -44,14 +44,16 @@ STEPS = ("T1", "R1", "F", "R_F", "commit", "committed", "T2", "R2", "T2-uncommit
 
 
 class History(NamedTuple):
-    """All events of a run, those of each partition in order."""
+    """All events of a run, those of each partition in order, but for those that were buried."""
 
     events: tuple[AnyEvent, ...]
 
     @classmethod
     async def read(cls, log: Log, run: str) -> History:
         records = [record async for record in read_to_end(log, Topics.of(run))]
-        return cls(tuple(event for event, _ in decode_records(run, records)[0]))
+        events = decode_records(run, records)[0]
+        buried = {(e.topic, e.partition, e.offset) for e, _ in events if isinstance(e, DeadLetterEvent)}
+        return cls(tuple(e for e, r in events if (r.topic, r.partition, r.offset) not in buried))
 
     def of(self, kind: type[T]) -> list[T]:
         return [event for event in self.events if isinstance(event, kind)]
