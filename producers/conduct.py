@@ -24,6 +24,7 @@ from simulator.events import (
     DeltaEvent,
     Event,
     LaneEvent,
+    LaneFailedEvent,
     ReadyEvent,
     ResponseEvent,
     RunEndedEvent,
@@ -89,7 +90,7 @@ class _Conducting:
         self.attached = frozenset(started.attached)
         self.partition = partition_of(started.streams, started.partitions)
         self.asked_s: dict[str, float] = {}
-        """Trajectory → when its attached agent was last asked for something."""
+        """What an attached agent owes → when it was asked for it."""
 
     async def run(self) -> RunEndedEvent:
         """One life after the other: each ends with the run, or when another conductor has been at work."""
@@ -221,7 +222,8 @@ class _Conducting:
         return system in self.attached or (bool(self.attached) and system not in self.started.systems)
 
     def _give_up_overdue(self) -> list[Event]:
-        """Close the trajectories whose attached agent has not answered in time."""
+        """Close the trajectories whose attached agent has not answered in time. The replayer gives up lanes that write
+        no delta; this gives up those that write none that can be taken."""
         if not self.attached:
             return []
         now_s = anyio.current_time()
@@ -230,8 +232,24 @@ class _Conducting:
             for t in self.conductor.owing_agents()
             if t.lane.partition("@")[0] in self.attached
         }
-        self.asked_s = {key: self.asked_s.get(key, now_s) for key in owing}
+        deltas = {
+            f"{lane}/delta/{segment}": lane
+            for lane, segment in self.conductor.owing_deltas().items()
+            if lane.partition("@")[0] in self.attached
+        }
+        self.asked_s = {key: self.asked_s.get(key, now_s) for key in (*owing, *deltas)}
         out: list[Event] = []
+        for key, lane in deltas.items():
+            if now_s - self.asked_s[key] > self.answer_timeout_s:
+                failed = LaneFailedEvent(
+                    id=f"{lane}/failed",
+                    run=self.started.run,
+                    event_time_us=0,
+                    stream=lane.partition("@")[2],
+                    lane=lane,
+                    reason=f"the agent wrote no delta that can be taken for {self.answer_timeout_s:g} s",
+                )
+                out += [failed, *self.conductor.feed(failed)]
         for key, trajectory in owing.items():
             if now_s - self.asked_s[key] > self.answer_timeout_s:
                 owed = ", ".join(name for name in trajectory.waiting if name != "ieu")

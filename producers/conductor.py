@@ -47,6 +47,7 @@ class _LaneState:
         self.lane = lane
         self.stream = stream
         self.last_delta = -1
+        self.last_us = 0
         self.released = -1
         self.open: dict[str, Trajectory] = {}
         self.unsettled: Counter[int] = Counter()
@@ -139,12 +140,16 @@ class Conductor:
             )
         anchors = self.anchors_at.get((state.stream, event.segment), ())
         ends_us = {anchor.event_time_us for anchor in anchors} or {event.event_time_us}
-        if event.as_of != event.segment or ends_us != {event.event_time_us}:
+        if (
+            event.as_of != event.segment
+            or event.event_time_us < state.last_us
+            or ends_us != {event.event_time_us}
+        ):
             raise InvariantError(
                 f"{event.lane}: delta of segment {event.segment} is as of {event.as_of}, at {event.event_time_us} us",
                 (event.id,),
             )
-        state.last_delta = event.segment
+        state.last_delta, state.last_us = event.segment, event.event_time_us
         for anchor in anchors:
             trajectory = self._trajectory(state, anchor)
             if trajectory.id in self._past:
@@ -198,6 +203,16 @@ class Conductor:
             for trajectory in state.open.values():
                 if trajectory.waits_for_agent:
                     yield trajectory
+
+    def owing_deltas(self) -> dict[str, int]:
+        """Lane → the segment of the delta that it owes, once all has been replayed."""
+        if not self._replayed:
+            return {}
+        return {
+            state.lane: state.last_delta + 1
+            for state in self.lanes.values()
+            if not state.failed and state.last_delta < self.started.segments[state.stream] - 1
+        }
 
     def _trajectory(self, state: _LaneState, anchor: AnchorEvent) -> Trajectory:
         return Trajectory(lane=state.lane, anchor=anchor, ablate_commit=self.started.ablate_commit)
@@ -266,12 +281,9 @@ class Conductor:
             for trajectory in state.open.values()
         ]
         waits += [f"the verdicts of {trajectory}" for trajectory in sorted(self._closed)]
-        if self._replayed:
-            waits += [
-                f"the delta of segment {state.last_delta + 1} of {state.lane}"
-                for state in self.lanes.values()
-                if not state.failed and state.last_delta < self.started.segments[state.stream] - 1
-            ]
+        waits += [
+            f"the delta of segment {segment} of {lane}" for lane, segment in self.owing_deltas().items()
+        ]
         return waits
 
     def _open_next(self, state: _LaneState) -> list[Event]:

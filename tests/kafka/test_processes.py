@@ -14,6 +14,7 @@ import pytest
 from dev.kafka.brokers import Cluster, start
 from tests.kafka.helpers import url
 from tests.workers.fleet import fleet, torment, undisturbed, workers
+from tests.workers.test_attach import attached_run
 from tests.workers.test_processes import check
 
 
@@ -52,3 +53,7 @@ def test_twenty_kills_and_a_broker(three_brokers: Cluster, tmp_path: Path, expec
         torment(processes, rng, 7)
         again.join()
         check(processes, log, out, expected)
+
+
+def test_an_attached_class_is_judged_as_if_it_were_here(kafka_broker: Cluster, tmp_path: Path) -> None:
+    attached_run(tmp_path, url(kafka_broker), 0)

@@ -168,9 +168,13 @@ def run_of(out: Path) -> str:
     return run
 
 
-def log_anomalies(log: str, run: str) -> list[str]:
+def history_of(log: str, run: str) -> History:
     async def read() -> History:
         async with open_log(log) as opened:
             return await History.read(opened, run)
 
-    return anomalies(anyio.run(read))
+    return anyio.run(read)
+
+
+def log_anomalies(log: str, run: str) -> list[str]:
+    return anomalies(history_of(log, run))

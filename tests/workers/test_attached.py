@@ -11,10 +11,9 @@ import anyio
 import pytest
 
 from simulator.events import DeadLetterEvent, LaneFailedEvent, VerdictEvent
-from simulator.log import open_log
 from simulator.runfolder import VERDICTS_NAME, log_path
 from tests.roles.invariants import History, anomalies
-from tests.workers.fleet import SYSTEM, Fleet, fleet, run_of, undisturbed
+from tests.workers.fleet import SYSTEM, Fleet, fleet, history_of, run_of, undisturbed
 from tests.workers.rogues import LABEL, Behaved, Deaf, Dies, Late, Rubbish, Silent, Twice
 
 DATA = "synthetic:seed=6,wearers=2,segments_per_day=12,observations_per_segment=6,anchors_per_day=8"
@@ -55,11 +54,7 @@ def without_run(verdicts: bytes, run: str) -> list[bytes]:
 
 
 def read(out: Path) -> History:
-    async def history() -> History:
-        async with open_log(str(log_path(out))) as log:
-            return await History.read(log, run_of(out))
-
-    return anyio.run(history)
+    return history_of(str(log_path(out)), run_of(out))
 
 
 def run_with(processes: Fleet, out: Path, agent: Behaved) -> None:
