@@ -61,11 +61,11 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     required: tuple[str, ...] = ()
     lanes: Mapping[str, Sequence[str]] = {}
     isolation: Isolation = "branch"
-    max_ahead: int = 32
+    max_ahead: int = 128
     start_us: int | None = None
     end_us: int | None = None
     loop: int = 1
-    max_batch: int = 1000
+    max_batch: int = 2000
     ready_timeout_s: float = 60.0
     stall_timeout_s: float = 900.0
     """How long no lane that is waited for may move."""
