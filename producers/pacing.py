@@ -23,7 +23,7 @@ class LaneProgress:
         lanes: Mapping[str, Sequence[str]],
         *,
         isolation: Isolation = "branch",
-        max_ahead: int = 32,
+        max_ahead: int = 128,
         first_segment: Mapping[str, int] | None = None,
     ) -> None:
         first = first_segment or {}

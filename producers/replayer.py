@@ -11,18 +11,21 @@ A replay that was cut short goes on where the log ends, given the same inputs.
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 import anyio
 import msgspec
 import structlog
+from anyio.lowlevel import checkpoint
 
+from producers.ahead import AppendAhead, append_ahead
 from producers.lifelog import Lifelog
 from producers.pacing import LaneProgress, Lateness, LatenessMeter
-from producers.timeline import Part, timeline
+from producers.timeline import Part, Stretch, Upcoming, stretches
 from simulator.clock import Clock, Wake
 from simulator.errors import ConfigError, InvariantError, StallError
 from simulator.events import (
@@ -36,7 +39,7 @@ from simulator.events import (
     StreamEndedEvent,
 )
 from simulator.intake import decode_records, read_to_end
-from simulator.log.protocol import Log, Subscription
+from simulator.log.protocol import Log, Record, Subscription
 from simulator.topics import Recorder, wall_us
 
 _log = structlog.get_logger(__name__)
@@ -59,11 +62,11 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     required: tuple[str, ...] = ()
     lanes: Mapping[str, Sequence[str]] = {}
     isolation: Isolation = "branch"
-    max_ahead: int = 32
+    max_ahead: int = 128
     start_us: int | None = None
     end_us: int | None = None
     loop: int = 1
-    max_batch: int = 1000
+    max_batch: int = 2000
     ready_timeout_s: float = 60.0
     stall_timeout_s: float = 900.0
     """How long no lane that is waited for may move."""
@@ -130,14 +133,14 @@ async def replay(
     total = options.loop * sum(len(part.seqs) for part in parts.values())
     if not total:
         raise ConfigError("nothing to replay: no whole segment lies between start and end")
-    events = timeline(
-        lifelogs, recorder.run, start_us=options.start_us, end_us=options.end_us, loop=options.loop
+    upcoming = Upcoming(
+        stretches(lifelogs, recorder.run, start_us=options.start_us, end_us=options.end_us, loop=options.loop)
     )
     async with log.subscribe((recorder.topics.control, recorder.topics.deltas)) as feed:
         lanes = _Lanes(log, recorder, feed, parts, options)
         await lanes.wait_ready()
         published = await _published(log, recorder)
-        return await _Replay(log, recorder, clock, options, lanes, events, total, progress).run(
+        return await _Replay(log, recorder, clock, options, lanes, upcoming, total, progress).run(
             parts, published
         )
 
@@ -291,7 +294,7 @@ class _Replay:
         clock: Clock,
         options: ReplayOptions,
         lanes: _Lanes,
-        events: Iterator[Event],
+        upcoming: Upcoming,
         total: int,
         progress: OnProgress | None,
     ) -> None:
@@ -300,8 +303,7 @@ class _Replay:
         self._clock = clock
         self._options = options
         self._lanes = lanes
-        self._events = events
-        self._next = next(events, None)
+        self._upcoming = upcoming
         self._total = total
         self._progress = progress
         self._told_s = -math.inf
@@ -313,20 +315,26 @@ class _Replay:
         self._held_until_s = -math.inf
 
     async def run(self, parts: Mapping[str, Part], published: Counter[str]) -> ReplayStats:
-        clock, real, taken = self._clock, self._clock.real, self._taken
+        clock, real, taken, upcoming = self._clock, self._clock.real, self._taken, self._upcoming
         self._gates = {stream: part.segments.start for stream, part in parts.items()}
         self._pass_over(published)
         before = msgspec.structs.replace(taken)
-        first_us = self._next.event_time_us if self._next else taken.event_time_us
+        first_us = upcoming.head.event_time_us if upcoming.head else taken.event_time_us
         clock.jump(first_us)
         began_s = real.now()
-        while (event := self._next) is not None:
-            if await clock.sleep_until(event.event_time_us) is Wake.WOKEN:
-                continue
-            if self._is_gated(event):
-                await self._pass_gate(event.stream)
-                continue  # the clock may have been set meanwhile
-            await self._publish(self._gather())
+        async with append_ahead(self._log) as ahead:
+            while (event := upcoming.head) is not None:
+                if await clock.sleep_until(event.event_time_us) is Wake.WOKEN:
+                    continue
+                if self._is_gated(event):
+                    await self._pass_gate(event.stream)
+                    continue  # the clock may have been set meanwhile
+                if clock.rate == math.inf:
+                    await self._publish_ahead(ahead)
+                elif ahead.busy:
+                    await ahead.settle()  # and look at the clock again
+                else:
+                    await self._publish_timed()
         await self._lanes.await_attached({stream: part.segments.stop - 1 for stream, part in parts.items()})
         await self._end(resumed=published.total() > 0)
         wall_s = real.now() - began_s
@@ -346,23 +354,20 @@ class _Replay:
         """Pass over what is in the log already: a beginning of each stream. Where a batch was cut short (Kafka
         writes each partition by itself), some streams are further than others, and those go on first."""
         left = Counter(published)
-        behind: list[Event] = []
-        while left.total() and self._next is not None:
-            if left[self._next.stream]:
-                left[self._next.stream] -= 1
-                self._take(self._next)
+        behind: list[Stretch] = []
+        while left.total() and (head := self._upcoming.head):
+            if left[head.stream]:
+                passed = self._upcoming.take(math.inf, left[head.stream])
+                left[head.stream] -= len(passed)
+                self._take(passed)
             else:
-                behind.append(self._next)
-            self._next = next(self._events, None)
+                behind.append(self._upcoming.take(math.inf, sys.maxsize))
         if left.total():
             raise InvariantError(
                 "the log holds another replay than this one, so this one can't go on there",
-                [event.id for event in behind[:1]],
+                [stretch[0].id for stretch in behind[:1]],
             )
-        if behind:
-            rest = () if self._next is None else (self._next,)
-            self._events = chain(behind, rest, self._events)
-            self._next = next(self._events)
+        self._upcoming.put_back(behind)
 
     def _is_gated(self, event: Event) -> bool:
         return type(event) is ObservationEvent and event.stream in self._gates
@@ -374,43 +379,52 @@ class _Replay:
             self._held_s += held_s
             self._held_until_s = self._clock.real.now()
 
-    def _gather(self) -> list[Event]:
-        """The events that are due, up to a full batch or a gate that may be shut."""
-        batch: list[Event] = []
-        horizon_us = self._clock.horizon_us
-        event = self._next
-        while (
-            event is not None and event.event_time_us <= horizon_us and len(batch) < self._options.max_batch
-        ):
-            if self._is_gated(event):
-                if not self._lanes.open_as_known(event.stream, self._gates[event.stream]):
-                    break
-                del self._gates[event.stream]
-            self._take(event)
-            batch.append(event)
-            event = next(self._events, None)
-        self._next = event
-        self._clock.advance(batch[-1].event_time_us)
-        return batch
+    def _due(self, most: int) -> Stretch:
+        """The next events of one stream that are due; none where a gate may be shut."""
+        event, horizon_us = self._upcoming.head, self._clock.horizon_us
+        if event is None or event.event_time_us > horizon_us:
+            return []
+        if self._is_gated(event):
+            if not self._lanes.open_as_known(event.stream, self._gates[event.stream]):
+                return []
+            del self._gates[event.stream]
+        due = self._upcoming.take(horizon_us, most)
+        self._take(due)
+        self._clock.advance(self._taken.event_time_us)
+        return due
 
-    def _take(self, event: Event) -> None:
-        taken = self._taken
-        taken.events += 1
-        taken.event_time_us = max(taken.event_time_us, event.event_time_us)
-        if type(event) is ObservationEvent:
-            taken.observations += 1
-        elif type(event) is SegmentClosedEvent:
+    def _take(self, events: Stretch) -> None:
+        taken, last = self._taken, events[-1]
+        taken.events += len(events)
+        taken.event_time_us = max(taken.event_time_us, last.event_time_us)
+        taken.observations += len(events)
+        if type(last) is not ObservationEvent:
+            taken.observations -= 1
+        if type(last) is SegmentClosedEvent:
             taken.segments += 1
-            self._gates[event.stream] = event.segment + 1
-        elif type(event) is StreamEndedEvent:
-            taken.ended += (event.id,)
+            self._gates[last.stream] = last.segment + 1
+        elif type(last) is StreamEndedEvent:
+            taken.ended += (last.id,)
 
-    async def _publish(self, batch: list[Event]) -> None:
+    async def _publish_ahead(self, ahead: AppendAhead) -> None:
+        """At an infinite rate: encode a full batch while the log takes in the one before."""
+        records: list[Record] = []
+        now_us = wall_us()
+        while due := self._due(self._options.max_batch - len(records)):
+            records += self._recorder.records(due, wall_us=now_us)
+            if len(records) == self._options.max_batch:
+                break
+            await checkpoint()  # the append under way is to reach the network or its thread
+        await ahead.append(records, partial(self._tell, self._so_far(None), last=self._upcoming.head is None))
+
+    async def _publish_timed(self) -> None:
+        """At a finite rate: all that is due, and how late it was."""
+        batch: list[Event] = []
+        while len(batch) < self._options.max_batch and (
+            due := self._due(self._options.max_batch - len(batch))
+        ):
+            batch += due
         clock, real = self._clock, self._clock.real
-        if clock.rate == math.inf:
-            await self._log.append(self._recorder.records(batch))
-            self._tell(None)
-            return
         # time stood still while it was held: nothing was due before that ended
         due_s = [max(clock.due_wall(event.event_time_us), self._held_until_s) for event in batch]
         now_us, now_s = wall_us(), real.now()
@@ -420,7 +434,8 @@ class _Replay:
                 for event, due in zip(batch, due_s, strict=True)
             ]
         )
-        self._tell(self._lateness.add(due_s, real.now()))
+        late_us = self._lateness.add(due_s, real.now())
+        self._tell(self._so_far(late_us), last=self._upcoming.head is None)
 
     async def _end(self, *, resumed: bool) -> None:
         if resumed:
@@ -436,15 +451,16 @@ class _Replay:
         )
         await self._log.append([self._recorder.record(ended)])
 
-    def _tell(self, lateness_us: int | None) -> None:
+    def _so_far(self, lateness_us: int | None) -> ReplayProgress:
+        return ReplayProgress(self._taken.observations, self._total, self._taken.event_time_us, lateness_us)
+
+    def _tell(self, progress: ReplayProgress, *, last: bool) -> None:
         if self._progress is None:
             return
         now_s = self._clock.real.now()
-        if now_s - self._told_s >= _PROGRESS_S or self._next is None:
+        if now_s - self._told_s >= _PROGRESS_S or last:
             self._told_s = now_s
-            self._progress(
-                ReplayProgress(self._taken.observations, self._total, self._taken.event_time_us, lateness_us)
-            )
+            self._progress(progress)
 
 
 class _Taken(msgspec.Struct):

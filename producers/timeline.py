@@ -8,13 +8,18 @@ With `loop=n` the same part is replayed n times. Each time all streams are shift
 days as the part touches, so that the time of day stays; `seq` and `segment` go on counting, and `day` with
 the shift: after seven days `DAY1` is `DAY8` (a day with another kind of name gets the days added:
 `Monday+7`).
+
+A week has 125,000 events, so they come in stretches: lists of events of one stream that follow each other, of
+which only the last may be anything but an observation. What is done to a stretch is not done to each event.
 """
 
 from __future__ import annotations
 
-import heapq
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heapreplace
+from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -22,6 +27,10 @@ from producers.lifelog import DAY_US, Lifelog, SegmentSpan
 from simulator.events import Event, ObservationEvent, SegmentClosedEvent, StreamEndedEvent
 
 _DAY = re.compile(r"DAY(\d+)")
+_time_of = attrgetter("event_time_us")
+
+Stretch = list[Event]
+"""Events of one stream that follow each other, in order; only the last may be no observation."""
 
 
 class Part(NamedTuple):
@@ -71,6 +80,19 @@ def timeline(
     streams at the same time come in the order of `lifelogs`. A stream without a segment in range ends with
     the last one.
     """
+    return chain.from_iterable(stretches(lifelogs, run, start_us=start_us, end_us=end_us, loop=loop))
+
+
+def stretches(
+    lifelogs: Sequence[Lifelog],
+    run: str,
+    *,
+    start_us: int | None = None,
+    end_us: int | None = None,
+    loop: int = 1,
+) -> Iterator[Stretch]:
+    """The `timeline`, cut into stretches: at the end of each segment, and where another stream comes in
+    between."""
     parts = [Part.of(lifelog, start_us, end_us) for lifelog in lifelogs]
     spans = [
         lifelog.segments[i] for lifelog, part in zip(lifelogs, parts, strict=True) for i in part.segments
@@ -80,7 +102,65 @@ def timeline(
         _stream(lifelog, part, run, days, loop, last_us)
         for lifelog, part in zip(lifelogs, parts, strict=True)
     ]
-    return streams[0] if len(streams) == 1 else heapq.merge(*streams, key=attrgetter("event_time_us"))
+    return _merged(streams)
+
+
+class Upcoming:
+    """A timeline of which events are taken from the front. `head` is the next one; None at the end."""
+
+    def __init__(self, source: Iterator[Stretch]) -> None:
+        self._source = source
+        self._stretch: Stretch = []
+        self._at = 0
+        self.head: Event | None = None
+        self._move(0)
+
+    def take(self, horizon_us: float, most: int) -> Stretch:
+        """The next events of one stream whose time is no later than `horizon_us`, `most` at most: what is
+        left of the stretch, or a beginning of that."""
+        stretch, start = self._stretch, self._at
+        stop = min(len(stretch), start + most)
+        if stop > start and stretch[stop - 1].event_time_us > horizon_us:
+            stop = bisect_right(stretch, horizon_us, start, stop, key=_time_of)
+        self._move(stop)
+        return stretch if stop - start == len(stretch) else stretch[start:stop]
+
+    def put_back(self, stretches: Sequence[Stretch]) -> None:
+        """These stretches come next, in their order, before what is left."""
+        rest = self._stretch[self._at :]
+        self._source = chain(stretches, [rest] if rest else [], self._source)
+        self._stretch, self._at = [], 0
+        self._move(0)
+
+    def _move(self, to: int) -> None:
+        if to == len(self._stretch):
+            self._stretch, to = next(self._source, []), 0
+        self._at = to
+        self.head = self._stretch[to] if self._stretch else None
+
+
+def _merged(streams: Sequence[Iterator[Stretch]]) -> Iterator[Stretch]:
+    """The streams' stretches by event time, cut where another stream comes in between."""
+    # (time of the next event, number of the stream, place of that event, its stretch, those after it)
+    heads = [
+        (stretch[0].event_time_us, i, 0, stretch, s) for i, s in enumerate(streams) for stretch in [next(s)]
+    ]
+    heapify(heads)
+    while len(heads) > 1:
+        _, number, start, stretch, later = heads[0]
+        until_us, other, *_ = min(heads[1:3])
+        cut = bisect_right if number < other else bisect_left
+        stop = cut(stretch, until_us, start, key=_time_of)
+        yield stretch[start:stop]
+        if stop == len(stretch):
+            stretch, stop = next(later, []), 0
+        if stretch:
+            heapreplace(heads, (stretch[stop].event_time_us, number, stop, stretch, later))
+        else:
+            heappop(heads)
+    for _, _, start, stretch, later in heads:
+        yield stretch[start:] if start else stretch
+        yield from later
 
 
 def _days(spans: Sequence[SegmentSpan]) -> int:
@@ -92,9 +172,8 @@ def _days(spans: Sequence[SegmentSpan]) -> int:
     return max(1, -(-last_us // DAY_US) - first_us // DAY_US)
 
 
-def _stream(
-    lifelog: Lifelog, part: Part, run: str, days: int, loop: int, last_us: int
-) -> Iterator[ObservationEvent | SegmentClosedEvent | StreamEndedEvent]:
+def _stream(lifelog: Lifelog, part: Part, run: str, days: int, loop: int, last_us: int) -> Iterator[Stretch]:
+    """One stretch for each segment, and one with the end."""
     stream = lifelog.stream
     closed: SegmentClosedEvent | None = None
     for repetition in range(loop):
@@ -106,7 +185,6 @@ def _stream(
         )
         for i in part.segments:
             span = lifelog.segments[i]
-            yield from _observations(lifelog, span, run, shift)
             segment, last_seq = i + shift.segment, span.last_seq + shift.seq
             closed = SegmentClosedEvent(
                 id=f"{stream}/segment/{segment}",
@@ -122,40 +200,42 @@ def _stream(
                 first_seq=span.first_seq + shift.seq,
                 last_seq=last_seq,
             )
-            yield closed
-    yield StreamEndedEvent(
-        id=f"{stream}/ended",
-        run=run,
-        event_time_us=closed.event_time_us if closed else last_us + (loop - 1) * days * DAY_US,
-        stream=stream,
-        as_of=closed.segment if closed else -1,
-        causes=(closed.id,) if closed else (),
-        observations=loop * len(part.seqs),
-        segments=loop * len(part.segments),
-    )
+            yield [*_observations(lifelog, span, run, shift), closed]
+    yield [
+        StreamEndedEvent(
+            id=f"{stream}/ended",
+            run=run,
+            event_time_us=closed.event_time_us if closed else last_us + (loop - 1) * days * DAY_US,
+            stream=stream,
+            as_of=closed.segment if closed else -1,
+            causes=(closed.id,) if closed else (),
+            observations=loop * len(part.seqs),
+            segments=loop * len(part.segments),
+        )
+    ]
 
 
-def _observations(lifelog: Lifelog, span: SegmentSpan, run: str, shift: _Shift) -> Iterator[ObservationEvent]:
-    stream, observations = lifelog.stream, lifelog.observations
-    _, time_us, shift_seq, _ = shift
-    read_day = day = ""
-    for read_seq in range(span.first_seq, span.last_seq + 1):
-        raw = observations[read_seq]
-        if raw.day != read_day:
-            read_day, day = raw.day, _shifted_day(raw.day, shift.days)
-        seq, end_us = read_seq + shift_seq, raw.end_time_us
-        yield ObservationEvent(
-            id=f"{stream}/obs/{seq}",
+def _observations(lifelog: Lifelog, span: SegmentSpan, run: str, shift: _Shift) -> list[ObservationEvent]:
+    stream = lifelog.stream
+    days, time_us, shift_seq, _ = shift
+    read = lifelog.observations[span.first_seq : span.last_seq + 1]
+    day_of = {day: _shifted_day(day, days) for day in {raw.day for raw in read}}
+    prefix = f"{stream}/obs/"
+    return [
+        ObservationEvent(
+            id=f"{prefix}{seq}",
             run=run,
             event_time_us=raw.event_time_us + time_us,
             stream=stream,
             seq=seq,
             source=raw.source,
             text=raw.text,
-            day=day,
+            day=day_of[raw.day],
             stream_index=raw.stream_index,
-            end_time_us=None if end_us is None else end_us + time_us,
+            end_time_us=None if raw.end_time_us is None else raw.end_time_us + time_us,
         )
+        for seq, raw in enumerate(read, span.first_seq + shift_seq)
+    ]
 
 
 def _shifted_day(day: str, days: int) -> str:

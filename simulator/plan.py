@@ -52,7 +52,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     word_budget: int = 500
     rate: float = math.inf
     policy: Literal["hold", "run"] = "hold"
-    max_ahead: int = 32
+    max_ahead: int = 128
     calls_in_flight: int = 64
     call_timeout_s: float = 600.0
     overwrite: bool = False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from aiokafka import TopicPartition as KafkaPartition
@@ -12,6 +13,8 @@ from simulator.log.protocol import Headers, StoredRecord, TopicPartition
 
 _new = tuple.__new__  # what a named tuple's own constructor adds is half of its time
 _flat = chain.from_iterable
+_headers_of = attrgetter("headers")
+_value_of = itemgetter(1)
 
 
 class Place:
@@ -45,9 +48,11 @@ class Place:
         self.taken = 0
 
 
-def stored(tp: TopicPartition, records: Iterable[Any]) -> list[StoredRecord]:
+def stored(tp: TopicPartition, records: Sequence[Any]) -> list[StoredRecord]:
     """aiokafka's records as the log's."""
     topic, partition = tp
+    # other clients may write headers without a value
+    filled = None in map(_value_of, _flat(map(_headers_of, records)))
     return [
         _new(
             StoredRecord,
@@ -58,8 +63,7 @@ def stored(tp: TopicPartition, records: Iterable[Any]) -> list[StoredRecord]:
                 record.key or b"",
                 record.value or b"",
                 record.timestamp,
-                # other clients may write headers without a value
-                _filled(record.headers) if None in _flat(record.headers) else record.headers,
+                _filled(record.headers) if filled else record.headers,
             ),
         )
         for record in records
