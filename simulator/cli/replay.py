@@ -150,7 +150,7 @@ def replay(
             show = partial(_show, update, span_us)
             stats = None
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(obey_control, log, started, clock)
+                await tasks.start(obey_control, log, started, clock)
                 with anyio.move_on_after(math.inf if for_s is None else for_s):
                     stats = await replay_lifelogs(log, recorder, lifelogs, clock, options, progress=show)
                 tasks.cancel_scope.cancel()

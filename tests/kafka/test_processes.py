@@ -4,17 +4,25 @@ killed, one broker of three included."""
 from __future__ import annotations
 
 import secrets
+import shutil
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
+import anyio
 import pytest
 
 from dev.kafka.brokers import Cluster, start
+from simulator.plan import RunOptions, plan_run
+from simulator.run import execute
+from simulator.runfolder import VERDICTS_NAME
+from tests.conftest import skip_without
 from tests.kafka.helpers import url
 from tests.workers.fleet import fleet, torment, undisturbed, workers
 from tests.workers.test_attach import attached_run
+from tests.workers.test_control import steered_replay, steered_run
 from tests.workers.test_processes import check
 
 
@@ -57,3 +65,29 @@ def test_twenty_kills_and_a_broker(three_brokers: Cluster, tmp_path: Path, expec
 
 def test_an_attached_class_is_judged_as_if_it_were_here(kafka_broker: Cluster, tmp_path: Path) -> None:
     attached_run(tmp_path, url(kafka_broker), 0)
+
+
+@pytest.mark.parametrize("steered", [steered_replay, steered_run])
+def test_pause_resume_and_another_rate(
+    kafka_broker: Cluster, tmp_path: Path, steered: Callable[..., None]
+) -> None:
+    steered(tmp_path, "--log", url(kafka_broker))
+
+
+def test_kcat_reads_a_topic_of_a_run(kafka_broker: Cluster, tmp_path: Path) -> None:
+    kcat = shutil.which("kcat") or skip_without("kcat", "kcat is not installed (Debian package kcat)")
+    log, out = f"kafka://{kafka_broker.bootstrap}?prefix=k{secrets.token_hex(4)}.", tmp_path / "run"
+    plan = plan_run(
+        RunOptions(data="synthetic:wearers=1,segments_per_day=2", systems=("null",), out=out, log=log)
+    )
+    anyio.run(execute, plan)
+    topic = f"{log.partition('prefix=')[2]}{plan.started.run}.verdicts"
+    ran = subprocess.run(
+        [kcat, "-b", kafka_broker.bootstrap, "-C", "-t", topic, "-e", "-q", "-f", "%h %s\\n"],
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    lines = sorted(line.partition(b" ") for line in ran.stdout.splitlines())
+    assert sorted(value for _, _, value in lines) == sorted((out / VERDICTS_NAME).read_bytes().splitlines())
+    assert all(b"kind=verdict" in headers for headers, _, _ in lines)

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from simulator.events import LaneFailedEvent
 from simulator.runfolder import VERDICTS_NAME, log_path
-from tests.workers.fleet import SYSTEM, fleet, history_of, log_anomalies, run_of, undisturbed
+from tests.conftest import ROOT
+from tests.workers.fleet import (
+    EGOSTREAM,
+    SYSTEM,
+    environment,
+    fleet,
+    history_of,
+    log_anomalies,
+    run_of,
+    undisturbed,
+)
 from tests.workers.test_attached import DATA, without_run
 
 CLASS = SYSTEM.partition("=")[2]
@@ -80,3 +96,34 @@ def test_one_that_is_killed_and_not_attached_again_is_given_up(tmp_path: Path) -
     )
     verdicts = without_run((out / VERDICTS_NAME).read_bytes(), run_of(out))
     assert [line for line in verdicts if b'"lane":"slow@' in line] == alone
+
+
+def test_the_example_s_commands(tmp_path: Path) -> None:
+    """As its README says them, in two processes."""
+    example = ROOT / "examples" / "attached_agent"
+    blocks = re.findall(r"```sh\n(.*?)```", (example / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "examples").mkdir()
+    shutil.copytree(example, tmp_path / "examples" / "attached_agent")
+    script = " ".join(map(shlex.quote, EGOSTREAM))
+    processes = [
+        subprocess.Popen(
+            ["bash", "-ec", re.sub(r"^egostream", script, block, flags=re.MULTILINE)],
+            cwd=tmp_path,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        for block in blocks
+    ]
+    try:
+        said = [process.communicate(timeout=80) for process in processes]
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+    assert [process.returncode for process in processes] == [0, 0], said
+    assert re.search(r"mine +\d+\.\d% \(\d+/16\)", said[0][0])
