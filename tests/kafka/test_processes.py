@@ -20,7 +20,7 @@ from simulator.run import execute
 from simulator.runfolder import VERDICTS_NAME
 from tests.conftest import skip_without
 from tests.kafka.helpers import url
-from tests.workers.fleet import fleet, torment, undisturbed, workers
+from tests.workers.fleet import fleet, hurry, torment, undisturbed, workers
 from tests.workers.test_attach import attached_run
 from tests.workers.test_control import steered_replay, steered_run
 from tests.workers.test_processes import check
@@ -50,7 +50,7 @@ def test_twenty_kills_and_a_broker(three_brokers: Cluster, tmp_path: Path, expec
     print(f"seed {seed}")
     rng = Random(seed)
     log, out = url(three_brokers, "replication=3"), tmp_path / "run"
-    with fleet(tmp_path, workers(log, out, rate=150)) as processes:
+    with fleet(tmp_path, workers(log, out, rate=100, conductors=2)) as processes:
         processes.start(*processes.commands)
         torment(processes, rng, 6)
         broker = 1 + int(rng.random() * 3)
@@ -60,6 +60,7 @@ def test_twenty_kills_and_a_broker(three_brokers: Cluster, tmp_path: Path, expec
         again.start()
         torment(processes, rng, 7)
         again.join()
+        hurry(out)
         check(processes, log, out, expected)
 
 

@@ -395,6 +395,8 @@ async def test_a_partition_that_was_anothers_in_between_is_fenced_too(new_log: N
         await log.create_topics({"a": 2})
         await log.append([record("a", b"%d" % i, partition=i % 2) for i in range(10)])
         async with log.subscribe(["a"], group="g") as first:
+            assert first.gained() == tps
+            assert first.gained() == frozenset()
             await first.poll(max_records=2, timeout_s=DEADLINE_S)
             async with log.subscribe(["a"], group="g") as second:
                 await settle([second], set(second.assignment))
@@ -406,6 +408,29 @@ async def test_a_partition_that_was_anothers_in_between_is_fenced_too(new_log: N
             await settle([first], tps)
             for tp in moved:
                 assert await first.position(tp) == 5
+            assert first.gained() == moved
+
+
+async def test_an_exclusive_group_has_one_at_work_and_others_that_stand_by(new_log: NewLog) -> None:
+    tps = places(a=2, b=1)
+    async with new_log() as log:
+        await log.create_topics({"a": 2, "b": 1})
+        async with log.subscribe(["a", "b"], group="g", exclusive=True) as second:
+            async with log.subscribe(["a", "b"], group="other", exclusive=True):
+                pass
+            await settle([second], tps)
+            async with log.subscribe(["a", "b"], group="g", exclusive=True) as third:
+                await settle([second, third], tps)
+                assert third.assignment == frozenset()
+                await log.append([record("a", b"%d" % i, partition=i % 2) for i in range(10)])
+                await read(second, 10)
+                await second.commit({TopicPartition("a", 0): 2})
+                with pytest.raises(LogError, match="'g'"):
+                    async with log.subscribe(["a", "b"], group="g"):
+                        pass
+        async with log.subscribe(["a", "b"], group="g", exclusive=True) as fourth:
+            await settle([fourth], tps)
+            assert fourth.gained() == tps
 
 
 async def test_members_must_read_the_same_topics(new_log: NewLog) -> None:

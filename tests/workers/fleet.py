@@ -120,15 +120,16 @@ def workers(
     system: str = SYSTEM,
     data: str = DATA,
     rate: object = "inf",
+    conductors: int = 1,
     agents: int = 2,
     judges: int = 2,
 ) -> dict[str, tuple[object, ...]]:
-    """The commands of a whole run: one replayer and conductor, several agents and judges, a scoreboard."""
+    """The commands of a whole run: a replayer, conductors (one conducts), agents and judges, a scoreboard."""
     where = ("--log", log, "--run", "any", "-q")
     run = ("--data", data, "--system", system, "--log", log, "--out", out, "--rate", rate, "-q", *options)
     return {
         "replayer": ("worker", "replayer", *run),
-        "conductor": ("worker", "conductor", *where),
+        **{f"conductor-{i}": ("worker", "conductor", *where) for i in range(conductors)},
         **{f"judge-{i}": ("worker", "judge", *where) for i in range(judges)},
         **{f"agent-{i}": ("worker", "agent", "--system", system, *where) for i in range(agents)},
         "scoreboard": ("worker", "scoreboard", "--out", out, *where),
@@ -160,6 +161,12 @@ def torment(processes: Fleet, rng: Random, kills: int, *, longest_s: float = 2.0
             del down[name]
             processes.start(name)
     processes.start(*down)
+
+
+def hurry(out: Path) -> None:
+    """Tell the replayer to go on as fast as it can."""
+    command = [*EGOSTREAM, "ctl", str(out), "rate", "inf"]
+    subprocess.run(command, env=environment(), check=True, capture_output=True, timeout=60)
 
 
 def run_of(out: Path) -> str:

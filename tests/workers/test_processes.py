@@ -9,7 +9,17 @@ from random import Random
 import pytest
 
 from simulator.runfolder import VERDICTS_NAME
-from tests.workers.fleet import SYSTEM, Fleet, fleet, log_anomalies, run_of, torment, undisturbed, workers
+from tests.workers.fleet import (
+    SYSTEM,
+    Fleet,
+    fleet,
+    hurry,
+    log_anomalies,
+    run_of,
+    torment,
+    undisturbed,
+    workers,
+)
 
 SPOILT = f"{SYSTEM}:spoilt=true"
 
@@ -37,7 +47,8 @@ def test_twenty_kills(tmp_path: Path, expected: bytes) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     log, out = str(tmp_path / "shared.db"), tmp_path / "run"
-    with fleet(tmp_path, workers(log, out, rate=200)) as processes:
+    with fleet(tmp_path, workers(log, out, rate=150, conductors=2)) as processes:
         processes.start(*processes.commands)
         torment(processes, Random(seed), 20)
+        hurry(out)
         check(processes, log, out, expected)
