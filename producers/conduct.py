@@ -49,7 +49,6 @@ async def conduct(
     started: RunStartedEvent,
     *,
     stall_timeout_s: float = 1800.0,
-    answer_timeout_s: float = 600.0,
 ) -> RunEndedEvent:
     """Conduct a run to its end, from wherever its log is.
 
@@ -58,14 +57,12 @@ async def conduct(
         started: the run's first event.
         stall_timeout_s: how long nothing may come while an answer, a verdict or (after the replay) a delta is owed;
             longer than an agent's and a judge's own deadlines.
-        answer_timeout_s: how long an attached agent may take for one answer or commit; then the trajectory is given
-            up as unjudged.
 
     Raises:
         InvariantError: one of our own agents or judges wrote what the protocol does not allow.
         StallError: nothing came for too long; names what is owed.
     """
-    return await _Conducting(log, started, stall_timeout_s, answer_timeout_s).run()
+    return await _Conducting(log, started, stall_timeout_s).run()
 
 
 class _Past(msgspec.Struct):
@@ -78,13 +75,11 @@ class _Past(msgspec.Struct):
 
 
 class _Conducting:
-    def __init__(
-        self, log: Log, started: RunStartedEvent, stall_timeout_s: float, answer_timeout_s: float
-    ) -> None:
+    def __init__(self, log: Log, started: RunStartedEvent, stall_timeout_s: float) -> None:
         self.log = log
         self.started = started
         self.stall_timeout_s = stall_timeout_s
-        self.answer_timeout_s = answer_timeout_s
+        self.answer_timeout_s = started.answer_timeout_s
         self.topics = Topics.of(started.run)
         self.recorder = Recorder.for_run(started)
         self.attached = frozenset(started.attached)

@@ -34,8 +34,8 @@ _DESCRIPTION: Final = """\
 A run of egostream is an event log on Kafka: one topic for each channel here. An attached agent is a memory
 system that takes part by these topics alone.
 
-1. Read `control` from the beginning. Its first event is `run_started`: the streams, the number of
-   partitions, the isolation, `identity.top_k` (the most records that an answer may use) and
+1. Read `control` from the beginning. Skip what comes before `run_started`, which tells the streams, the
+   number of partitions, the isolation, `identity.top_k` (the most records that an answer may use) and
    `identity.word_budget`.
 2. Subscribe to `observations`, `tasks`, `feedback` and `commits` from the beginning, with isolation level
    `read_committed`. Then, and not earlier, send `ready`. Nothing is replayed before.

@@ -260,6 +260,8 @@ class RunStartedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     attached: tuple[str, ...] = ()
     """Labels of the systems whose agents are not ours: what they write is checked, and they must keep
     deadlines."""
+    answer_timeout_s: float = 600.0
+    """How long an attached agent may take for an answer, a commit or a delta."""
     required: tuple[str, ...] = ()
     """Roles that must say `ready` before the first observation is published."""
 

@@ -113,6 +113,7 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
         isolation=options.isolation,
         ablate_commit=options.ablate_commit,
         attached=options.attached,
+        answer_timeout_s=options.answer_timeout_s,
         required=(*(agent_role(label) for label in labels), JUDGE_ROLE, CONDUCTOR_ROLE),
     )
     return Plan(options, dataset, systems, started)

@@ -144,7 +144,7 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
         max_ahead=options.max_ahead,
         stall_timeout_s=move_s,
         attached=frozenset(f"{label}@{stream}" for label in started.attached for stream in started.streams),
-        lane_timeout_s=options.answer_timeout_s,
+        lane_timeout_s=started.answer_timeout_s,
     )
     lifelogs = list(plan.dataset.lifelogs.values())
     async with anyio.create_task_group() as tasks:
@@ -173,12 +173,7 @@ async def _run_roles(
         roles.start_soon(run_replayer, log, plan, clock, name="replayer")
         if show is not None:
             roles.start_soon(monitor, log, started, show, name="monitor")
-        await conduct(
-            log,
-            started,
-            stall_timeout_s=options.call_timeout_s + 1200,
-            answer_timeout_s=options.answer_timeout_s,
-        )
+        await conduct(log, started, stall_timeout_s=options.call_timeout_s + 1200)
 
 
 def _take_memory(

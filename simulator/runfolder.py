@@ -11,7 +11,7 @@ import anyio.to_thread
 import msgspec
 
 from simulator.errors import ConfigError
-from simulator.events import RunStartedEvent
+from simulator.events import ReplayEndedEvent, RunEndedEvent, RunStartedEvent
 from simulator.files import write_whole
 from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
@@ -113,3 +113,16 @@ async def find_run(log: Log, run: str | None = None) -> RunStartedEvent | None:
                     if isinstance(event, RunStartedEvent):
                         return event
     return None
+
+
+async def has_ended(log: Log, run: str) -> bool:
+    """Whether a run, or a replay without systems, has come to its end."""
+    started, ended = None, set()
+    async for record in read_to_end(log, [f"{run}.control"]):
+        for event, _ in decode_records(run, [record])[0]:
+            if isinstance(event, RunStartedEvent):
+                started = event
+            elif isinstance(event, RunEndedEvent | ReplayEndedEvent):
+                ended.add(type(event))
+    over = ReplayEndedEvent if started is not None and not started.systems else RunEndedEvent
+    return over in ended

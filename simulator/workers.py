@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
-from adapters.registry import SystemSpec, capabilities
+from adapters.registry import SystemSpec, capabilities, parse_spec
 from consumers.agent import run_agent
 from consumers.judging import run_judges
 from consumers.monitor import Progress, monitor
@@ -55,11 +56,14 @@ async def agent_worker(
     """Drive one of the run's systems. Only a privileged one reads the anchors. Raises ConfigError where the run has
     no such system."""
     async with run_on(url, run, wait_s) as (log, started):
-        theirs = started.attached if attached else started.systems
+        ours = tuple(label for label in started.systems if label not in started.attached)
+        theirs = started.attached if attached else ours
         if spec.label not in theirs:
             known = ", ".join(theirs) or "none"
             kind = "attached systems" if attached else "systems"
             raise ConfigError(f"{spec.label} is not among the {kind} of {started.run}: {known}")
+        if not attached:
+            _check_same(spec, started)
         anchors: list[AnchorEvent] = []
         if capabilities(spec).privileged:
             async for record in read_to_end(log, [Topics.of(started.run).anchors]):
@@ -69,6 +73,26 @@ async def agent_worker(
         await run_agent(
             log, started, spec.label, lambda _, stream: open_memory(spec, started, stream, anchors)
         )
+
+
+def _check_same(spec: SystemSpec, started: RunStartedEvent) -> None:
+    """This version's system is the one that the run announced under that label. Raises ConfigError."""
+    texts = [text for text in started.identity["systems"].split() if text not in started.attached]
+    announced = {found.label: found for found in map(parse_spec, texts)}
+    if spec != announced[spec.label]:
+        raise ConfigError(
+            f"{started.run} has {_text(announced[spec.label])} under the label {spec.label}, not {_text(spec)}"
+        )
+    if started.identity["code"] != version("egostream"):
+        raise ConfigError(
+            f"{started.run} runs on egostream {started.identity['code']}, this is {version('egostream')}"
+        )
+
+
+def _text(spec: SystemSpec) -> str:
+    return ":".join(
+        [spec.name, *([",".join(f"{k}={v}" for k, v in spec.options.items())] if spec.options else [])]
+    )
 
 
 async def judge_worker(url: str, run: str, *, wait_s: float = 60.0) -> None:
@@ -82,12 +106,10 @@ async def judge_worker(url: str, run: str, *, wait_s: float = 60.0) -> None:
         await run_judges(log, started, panel)
 
 
-async def conductor_worker(
-    url: str, run: str, *, wait_s: float = 60.0, answer_timeout_s: float = 600.0
-) -> RunEndedEvent:
+async def conductor_worker(url: str, run: str, *, wait_s: float = 60.0) -> RunEndedEvent:
     """Conduct."""
     async with run_on(url, run, wait_s) as (log, started):
-        return await conduct(log, started, answer_timeout_s=answer_timeout_s)
+        return await conduct(log, started)
 
 
 async def scoreboard_worker(

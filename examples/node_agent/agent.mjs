@@ -191,15 +191,18 @@ async function follow(started) {
   }
 }
 
+let ended = false // then the readers are closed, and what they were about to do may fail
+
 async function main() {
   for await (const event of read(['control'])) {
     if (event?.kind === 'run_started') follow(event).catch(fail)
-    else if (event?.kind === 'run_ended') return
+    else if (event?.kind === 'run_ended') return void (ended = true)
     else if (event?.lane?.startsWith(`${system}@`)) lanes.get(event.stream)?.take(event)
   }
 }
 
 function fail(error) {
+  if (ended) return
   const reasons = new Set([error, ...(error.errors ?? [])].map(({ message }) => message))
   console.error(`${options.broker}: ${[...reasons].join(' ')}`)
   process.exit(1)

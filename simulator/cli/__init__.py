@@ -90,7 +90,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without these characters gets a ?, not a crash
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(prog_name="egostream", standalone_mode=False)
     except Exception as error:
         code = common.fail(error)
     sys.exit(code if isinstance(code, int) else 0)

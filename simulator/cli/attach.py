@@ -33,7 +33,7 @@ Example, in two terminals with an environment each:
     help="The run's log: kafka://HOST:PORT, or the path of a file.",
 )
 @click.option(
-    "--run", required=True, metavar="ID", help="Which run of that log; `any` takes the one that there is."
+    "--run", required=True, metavar="ID", help="Which run of that log; `any` takes the one that goes on."
 )
 @click.option(
     "--wait",

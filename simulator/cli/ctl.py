@@ -14,6 +14,7 @@ from simulator.cli.given import given_run
 from simulator.cli.run import parse_rate
 from simulator.errors import ConfigError
 from simulator.events import ReplayControlEvent
+from simulator.runfolder import has_ended
 
 _ACTIONS: dict[str, Literal["pause", "resume", "set_rate"]] = {
     "pause": "pause",
@@ -41,6 +42,8 @@ def ctl(folder: Path, action: str, rate: float | None, settings: common.Settings
 
     async def send() -> ReplayControlEvent:
         async with given_run(folder) as (log, started):
+            if await has_ended(log, started.run):
+                raise ConfigError(f"{started.run} has ended: there is nothing to {action}")
             return await send_control(log, started, _ACTIONS[action], rate)
 
     sent = common.run_async(send)

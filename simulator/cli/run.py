@@ -206,6 +206,12 @@ def run_options(options: RunOptions, settings: common.Settings) -> Scores:
         plan = plan_run(options, files)
     started = plan.started
     _log.info("run", id=started.run, out=str(options.out), **started.identity)
+    for label in started.attached:
+        where = options.log or log_path(options.out)
+        common.note(
+            f"{started.run} waits for {label}: egostream attach --system MODULE:CLASS --as {label} --log {where} "
+            f"--run {started.run}"
+        )
     try:
         with progress_bar("running", settings.quiet) as update:
             scores = common.run_async(

@@ -28,7 +28,7 @@ _run_needed = click.option(
     "--run",
     required=True,
     metavar="ID",
-    help="Which run of that log, as `worker replayer` says; `any` takes the one that there is.",
+    help="Which run of that log, as `worker replayer` says; `any` takes the one that goes on.",
 )
 _wait = click.option(
     "--wait",
@@ -109,26 +109,13 @@ def judge(log_url: str, run: str, wait_s: float, settings: common.Settings) -> N
 
 
 @worker.command(name="conductor", short_help="Inject tasks, feedback and commits.")
-@click.option(
-    "--answer-timeout",
-    "answer_timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
-    default=600.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long an attached agent may take for an answer or a commit.",
-)
 @_log_needed
 @_run_needed
 @_wait
 @common.command_options
-def conductor(
-    answer_timeout_s: float, log_url: str, run: str, wait_s: float, settings: common.Settings
-) -> None:
+def conductor(log_url: str, run: str, wait_s: float, settings: common.Settings) -> None:
     """Inject tasks, feedback and commits as the protocol says. One conducts; a second stands by."""
-    ended = common.run_async(
-        partial(conductor_worker, log_url, run, wait_s=wait_s, answer_timeout_s=answer_timeout_s)
-    )
+    ended = common.run_async(partial(conductor_worker, log_url, run, wait_s=wait_s))
     if settings.json:
         common.print_json(ended)
 
