@@ -52,7 +52,7 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
         note = folder / NOTE_NAME
         if note.exists():
             known = _read_note(note)
-            if known.log != (log or LOG_NAME) or (log is not None and known.run != run):
+            if known.log != _noted(log) or (log is not None and known.run != run):
                 raise ConfigError(
                     f"{folder} belongs to run {known.run} on {known.log}: choose another --out, or pass --overwrite "
                     "to take the folder (a log on Kafka stays as it is)"
@@ -66,8 +66,15 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
 
 def note_run(folder: Path, log: str | None, run: str) -> None:
     """Note in `run.json` where the log is, once it was reached. Blocking."""
-    where = _Where(log=log or LOG_NAME, run=run)
+    where = _Where(log=_noted(log), run=run)
     write_whole(folder / NOTE_NAME, msgspec.json.format(msgspec.json.encode(where)) + b"\n")
+
+
+def _noted(log: str | None) -> str:
+    """How `run.json` names a log: one in the folder by its name, another file by a path that holds from anywhere."""
+    if log is None or "://" in log:
+        return log or LOG_NAME
+    return str(Path(log).absolute())
 
 
 def _read_note(note: Path) -> _Where:
@@ -85,16 +92,17 @@ async def open_run(folder: Path) -> AsyncIterator[tuple[Log, RunStartedEvent]]:
     where = _Where(log=str(path), run="")
     if await anyio.Path(note).is_file():
         where = await anyio.to_thread.run_sync(_read_note, note)
-    if "://" not in where.log:
-        where.log = str(path)
-        if not await anyio.Path(path).is_file():
-            raise ConfigError(
-                f"no run at {folder}: there is no {path.name}. `egostream run --data PATH --system NAME "
-                f"--out {folder}` makes one"
-            )
+    shared = "://" in where.log or Path(where.log).is_absolute()
+    if not shared or where.log == str(path):
+        # Such a file holds one run, whatever was noted: it may have been copied here.
+        where = _Where(log=str(path), run="")
+    if "://" not in where.log and not await anyio.Path(where.log).is_file():
+        raise ConfigError(
+            f"no run at {folder}: there is no {where.log if shared else path.name}. `egostream run --data PATH "
+            f"--system NAME --out {folder}` makes one"
+        )
     async with open_log(where.log) as log:
-        # A file holds one run, whatever was noted: it may have been copied here.
-        started = await find_run(log, where.run if "://" in where.log else None)
+        started = await find_run(log, where.run or None)
         if started is None:
             topics = ", ".join(sorted(await log.topics())) or "it has no topics"
             raise ConfigError(f"{folder} holds a log, but no run: {topics}")

@@ -283,8 +283,10 @@ class KafkaSubscription:
         self._consumer.subscribe([self._config.prefix + topic for topic in self._topics], listener=membership)
         await self._start_consumer()
         self._membership = membership
-        if not await self._follow_group(membership, self._config.timeout_s):
-            raise LogError(f"group {group!r} does not share its partitions: a member holds up the others")
+        deadline_s = time.monotonic() + self._config.timeout_s
+        while not await self._follow_group(membership, deadline_s - time.monotonic()):
+            if time.monotonic() > deadline_s:  # else it shared anew while this member took its share over
+                raise LogError(f"group {group!r} does not share its partitions: a member holds up the others")
 
     async def _follow_group(self, membership: Membership, timeout_s: float) -> bool:
         """Take over what the group assigns to this member now. False: it still shares anew after

@@ -20,7 +20,7 @@ from simulator.run import execute
 from simulator.runfolder import VERDICTS_NAME
 from tests.conftest import skip_without
 from tests.kafka.helpers import url
-from tests.workers.fleet import fleet, hurry, torment, undisturbed, workers
+from tests.workers.fleet import fleet, hurry, published, torment, undisturbed, workers
 from tests.workers.test_attach import attached_run
 from tests.workers.test_control import steered_replay, steered_run
 from tests.workers.test_processes import check
@@ -45,6 +45,7 @@ def test_roles_as_processes(kafka_broker: Cluster, tmp_path: Path, expected: byt
         check(processes, log, out, expected)
 
 
+@pytest.mark.timeout(240)  # it starts three brokers, and stops them
 def test_twenty_kills_and_a_broker(three_brokers: Cluster, tmp_path: Path, expected: bytes) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
@@ -52,15 +53,17 @@ def test_twenty_kills_and_a_broker(three_brokers: Cluster, tmp_path: Path, expec
     log, out = url(three_brokers, "replication=3"), tmp_path / "run"
     with fleet(tmp_path, workers(log, out, rate=100, conductors=2)) as processes:
         processes.start(*processes.commands)
-        torment(processes, rng, 6)
+        torment(processes, rng, 3)  # while it begins
+        processes.wait_for(lambda: published(out) > 0, deadline_s=60)
+        torment(processes, rng, 4, longest_s=2.4)
         broker = 1 + int(rng.random() * 3)
         three_brokers.kill(broker)
-        torment(processes, rng, 7)
+        torment(processes, rng, 6, longest_s=2.4)
         again = threading.Thread(target=three_brokers.restart, args=(broker,))
         again.start()
-        torment(processes, rng, 7)
+        torment(processes, rng, 7, longest_s=2.4)
         again.join()
-        hurry(out)
+        hurry(processes)
         check(processes, log, out, expected)
 
 

@@ -18,7 +18,8 @@ import msgspec
 from simulator.log import open_log
 from simulator.plan import RunOptions, plan_run
 from simulator.run import execute
-from simulator.runfolder import NOTE_NAME, VERDICTS_NAME
+from simulator.runfolder import NOTE_NAME, VERDICTS_NAME, open_run
+from simulator.topics import Topics
 from tests.conftest import ROOT
 from tests.roles.invariants import History, anomalies
 
@@ -39,7 +40,7 @@ class Fleet:
 
     def __init__(self, folder: Path, commands: Mapping[str, tuple[object, ...]]) -> None:
         self.folder = folder
-        self.commands = commands
+        self.commands = dict(commands)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.ended: dict[str, int] = {}
         """Name → exit code of those that ended by themselves."""
@@ -163,10 +164,23 @@ def torment(processes: Fleet, rng: Random, kills: int, *, longest_s: float = 2.0
     processes.start(*down)
 
 
-def hurry(out: Path) -> None:
-    """Tell the replayer to go on as fast as it can."""
-    command = [*EGOSTREAM, "ctl", str(out), "rate", "inf"]
-    subprocess.run(command, env=environment(), check=True, capture_output=True, timeout=60)
+def published(out: Path) -> int:
+    """How many observations of a run are in its log; 0 before it began."""
+
+    async def count() -> int:
+        async with open_run(out) as (log, started):
+            return sum((await log.end_offsets([Topics.of(started.run).observations])).values())
+
+    return anyio.run(count) if (out / NOTE_NAME).exists() else 0
+
+
+def hurry(processes: Fleet) -> None:
+    """Kill the replayer once more, and let it go on as fast as it can."""
+    command = list(processes.commands["replayer"])
+    command[command.index("--rate") + 1] = "inf"
+    processes.commands["replayer"] = tuple(command)
+    processes.kill("replayer")
+    processes.start("replayer")
 
 
 def run_of(out: Path) -> str:

@@ -11,10 +11,9 @@ import anyio
 import pytest
 
 from simulator.events import ObservationEvent
-from simulator.runfolder import NOTE_NAME, VERDICTS_NAME, open_run
-from simulator.topics import Topics
+from simulator.runfolder import VERDICTS_NAME, open_run
 from tests.roles.invariants import History, anomalies
-from tests.workers.fleet import EGOSTREAM, Fleet, environment, fleet, undisturbed
+from tests.workers.fleet import EGOSTREAM, Fleet, environment, fleet, published, undisturbed
 
 DATA = "synthetic:seed=6,wearers=2,segments_per_day=24,observations_per_segment=20,anchors_per_day=4"
 OBSERVATIONS = 2 * 24 * 20
@@ -33,14 +32,6 @@ def egostream(*args: object) -> str:
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
-
-
-def published(out: Path) -> int:
-    async def count() -> int:
-        async with open_run(out) as (log, started):
-            return sum((await log.end_offsets([Topics.of(started.run).observations])).values())
-
-    return anyio.run(count) if (out / NOTE_NAME).exists() else 0
 
 
 def read(out: Path) -> History:

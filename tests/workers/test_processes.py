@@ -15,6 +15,7 @@ from tests.workers.fleet import (
     fleet,
     hurry,
     log_anomalies,
+    published,
     run_of,
     torment,
     undisturbed,
@@ -49,6 +50,9 @@ def test_twenty_kills(tmp_path: Path, expected: bytes) -> None:
     log, out = str(tmp_path / "shared.db"), tmp_path / "run"
     with fleet(tmp_path, workers(log, out, rate=150, conductors=2)) as processes:
         processes.start(*processes.commands)
-        torment(processes, Random(seed), 20)
-        hurry(out)
+        rng = Random(seed)
+        torment(processes, rng, 3)  # while it begins
+        processes.wait_for(lambda: published(out) > 0, deadline_s=60)
+        torment(processes, rng, 17)
+        hurry(processes)
         check(processes, log, out, expected)
