@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from adapters.memory import MemorySystem, Segment
 from consumers.history import LaneHistory, read_histories
 from consumers.lane import Lane
-from simulator.errors import FencedError, InvariantError
+from simulator.errors import InvariantError
 from simulator.events import (
     AnyEvent,
     CommitEvent,
@@ -166,11 +166,10 @@ class _Agent:
             self.outbox.rebalanced(lost)
         if not gained:
             return
-        try:
-            await self.ownership.take_over(gained)
-        except FencedError:  # they went on already: the next poll knows where
-            self.ownership.owned -= gained
+        first = await self.ownership.take_over(gained)
+        if first is None:  # they went on already
             return
+        self.outbox.offsets.begin_at(first)
         streams = [s for s in self.started.streams if self.partition[s] in gained]
         await self._read_control()
         names = {stream: f"{self.system}@{stream}" for stream in streams}

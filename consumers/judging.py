@@ -18,13 +18,14 @@ from anyio.abc import TaskGroup
 from consumers.calls import CallError, call
 from judges.judge import Case, Judgment
 from judges.panel import JudgePanel
-from simulator.errors import DecodeError, FencedError, InvariantError
+from simulator.errors import DecodeError, InvariantError
 from simulator.events import (
     AnchorEvent,
     AnyEvent,
     DeltaEvent,
     LaneEvent,
     Metric,
+    Outcome,
     ReadyEvent,
     ResponseEvent,
     RunEndedEvent,
@@ -36,7 +37,7 @@ from simulator.intake import check_readable, decode_records, read_to_end
 from simulator.log.protocol import Log, TopicPartition
 from simulator.outbox import Outbox, Ticket
 from simulator.ownership import Ownership, partition_of
-from simulator.protocols.streammembench import trajectory_id
+from simulator.protocols.streammembench import STEPS, trajectory_id
 from simulator.topics import Recorder, Topics
 
 JUDGE_ROLE = "judge"
@@ -69,7 +70,17 @@ class _Judging:
         self.taken: set[str] = set()
         """Ids of verdicts that are in the log or on their way there."""
         self.partition = partition_of(started.streams, started.partitions)
+        self.lanes = {f"{s}@{stream}": stream for s in started.systems for stream in started.streams}
+        self.known: frozenset[int] = frozenset()
+        """Partitions that are ours, and whose verdicts in the log are in `taken`."""
+        self.last_delta: dict[str, int] = {}
+        """Lane → the segment of its newest delta in order."""
+        self.early: dict[str, tuple[ResponseEvent, TopicPartition, int]] = {}
+        """Trajectory → an R_F that came before R1 was judged, with its place."""
+        self.ieu: dict[str, Outcome] = {}
+        """Trajectory → what was judged of R1."""
         self.closed: dict[str, TrajectoryClosedEvent] = {}
+        """By trajectory."""
 
     async def run(self) -> None:
         run = self.started.run
@@ -98,44 +109,70 @@ class _Judging:
                     records = self.ownership.kept(records, gained)
                 for event, record in decode_records(run, records)[0]:
                     tp = TopicPartition(record.topic, record.partition)
-                    for anchor, metric, text in self._cases(event):
-                        assert isinstance(event, LaneEvent)
-                        ticket = self.outbox.offsets.begin(tp, record.offset)
-                        tasks.start_soon(self._judge, event, anchor, metric, text, ticket)
+                    if self.partition.get(event.stream) != record.partition:
+                        continue  # the conductor buries it
+                    if isinstance(event, ResponseEvent) and event.phase == "R_F":
+                        if event.trajectory not in self.ieu:
+                            # Nobody can have asked for it. If R1 fails, the conductor may take it all the same.
+                            self.early.setdefault(event.trajectory, (event, tp, record.offset))
+                            continue
+                        if self.ieu[event.trajectory] != "fail":
+                            continue
+                    self._begin(tasks, event, tp, record.offset)
                 self.outbox.offsets.reached_all(records)
+
+    def _begin(self, tasks: TaskGroup, event: AnyEvent, tp: TopicPartition, offset: int) -> None:
+        for anchor, metric, text in self._cases(event):
+            assert isinstance(event, LaneEvent)
+            ticket = self.outbox.offsets.begin(tp, offset)
+            tasks.start_soon(self._judge, tasks, event, anchor, metric, text, ticket)
 
     async def _rebalance(self, gained: frozenset[int], lost: frozenset[int]) -> None:
         """Judge the partitions that came from their first record, but for what the log holds the verdict
         of."""
+        self.known -= lost
         if lost:
             self.outbox.rebalanced(lost)
         if not gained:
             return
-        try:
-            await self.ownership.take_over(gained)
-        except FencedError:  # they went on already: the next poll knows where
-            self.ownership.owned -= gained
+        first = await self.ownership.take_over(gained)
+        if first is None:  # they went on already
             return
+        self.outbox.offsets.begin_at(first)
         ours = {stream for stream, partition in self.partition.items() if partition not in gained}
         self.taken = {verdict for verdict in self.taken if _stream_of(verdict) in ours}
+        self.early = {name: early for name, early in self.early.items() if early[0].stream in ours}
+        self.last_delta = {lane: last for lane, last in self.last_delta.items() if self.lanes[lane] in ours}
         async for record in read_to_end(self.log, [self.topics.verdicts]):
-            self.taken.update(event.id for event, _ in decode_records(self.started.run, [record])[0])
+            for event, _ in decode_records(self.started.run, [record])[0]:
+                self.taken.add(event.id)
+                if isinstance(event, VerdictEvent) and event.metric == "ieu":
+                    self.ieu[event.trajectory] = event.outcome
+        self.known |= gained
         for event in self.closed.values():
             self._close(event)
 
     def _cases(self, event: AnyEvent) -> list[tuple[AnchorEvent, Metric, str]]:
         """What one event lets us judge. Failed deltas and responses are not judged: the conductor closes
-        their trajectories and names what stays unjudged."""
+        their trajectories and names what stays unjudged. It also buries what no agent of this run may write."""
         cases: list[tuple[AnchorEvent, Metric, str]] = []
-        if isinstance(event, DeltaEvent) and event.error is None:
-            text = "\n".join(record.text for record in event.records if record.op != "delete")
-            anchors = self.anchors_at.get((event.stream, event.segment), ())
-            cases.extend((anchor, "fidelity", text) for anchor in anchors)
+        if not isinstance(event, LaneEvent) or self.lanes.get(event.lane) != event.stream:
+            return cases
+        if isinstance(event, DeltaEvent):
+            anchors = self.anchors_at.get((event.stream, event.segment), [])
+            in_order = event.as_of == event.segment == self.last_delta.get(event.lane, -1) + 1
+            if not in_order or any(anchor.event_time_us != event.event_time_us for anchor in anchors):
+                return cases
+            self.last_delta[event.lane] = event.segment
+            if event.error is None:
+                text = "\n".join(record.text for record in event.records if record.op != "delete")
+                cases.extend((anchor, "fidelity", text) for anchor in anchors)
         elif isinstance(event, ResponseEvent) and event.error is None:
             anchor_key = f"{event.stream}/{event.trajectory.removeprefix(event.lane + '/')}"
             metric = _METRIC_OF_RESPONSE.get((event.phase, event.arm))
-            if metric is not None and anchor_key in self.anchors:  # else the conductor refuses it
-                cases.append((self.anchors[anchor_key], metric, event.text))
+            anchor = self.anchors.get(anchor_key)
+            if metric is not None and anchor is not None and _is_in_place(event, anchor):
+                cases.append((anchor, metric, event.text))
         return [case for case in cases if self._take(event, case[0], case[1])]
 
     def _take(self, event: AnyEvent, anchor: AnchorEvent, metric: Metric) -> bool:
@@ -147,7 +184,13 @@ class _Judging:
         return True
 
     async def _judge(
-        self, event: LaneEvent, anchor: AnchorEvent, metric: Metric, text: str, ticket: Ticket
+        self,
+        tasks: TaskGroup,
+        event: LaneEvent,
+        anchor: AnchorEvent,
+        metric: Metric,
+        text: str,
+        ticket: Ticket,
     ) -> None:
         case = Case(metric=metric, anchor=anchor, text=text)
         judge = self.panel.judge_of(metric).name
@@ -160,7 +203,15 @@ class _Judging:
                 check_readable(self._verdict(event, anchor, metric, judgment, judge))
             except (CallError, DecodeError) as failure:
                 judgment = Judgment(outcome="unjudged", reason=f"{judge} failed: {failure}")
-        self.outbox.put(self._verdict(event, anchor, metric, judgment, judge), ticket, tenure=tenure)
+        verdict = self._verdict(event, anchor, metric, judgment, judge)
+        self.outbox.put(verdict, ticket, tenure=tenure)
+        if metric == "ieu" and tenure == self.outbox.tenure(ticket[0].partition):
+            self.ieu[verdict.trajectory] = verdict.outcome
+            early = self.early.pop(verdict.trajectory, None)
+            if early is not None and verdict.outcome == "fail":
+                self._begin(tasks, *early)
+            if verdict.trajectory in self.closed:
+                self._close(self.closed[verdict.trajectory])
 
     def _verdict(
         self, cause: LaneEvent, anchor: AnchorEvent, metric: Metric, judgment: Judgment, judge: str
@@ -190,24 +241,37 @@ class _Judging:
             while True:
                 for event, _ in decode_records(self.started.run, await subscription.poll())[0]:
                     if isinstance(event, TrajectoryClosedEvent):
-                        self.closed[event.id] = event
+                        self.closed[event.trajectory] = event
                         self._close(event)
                     elif isinstance(event, RunEndedEvent):
                         await self.outbox.flush()
                         tasks.cancel_scope.cancel()
 
     def _close(self, event: TrajectoryClosedEvent) -> None:
-        """Write what a closed trajectory leaves unjudged, if its partition is ours."""
+        """Write what a closed trajectory leaves unjudged, if its partition is ours. R_F is asked for only where R1
+        failed: if that is not known yet, this is called again once it is."""
         anchor = self.anchors.get(event.anchor)
         if anchor is None:
             raise InvariantError(f"no anchor {event.anchor} in this run", (event.id,))
         owner = self.partition[event.stream]
-        if owner not in self.ownership.owned:
+        if owner not in self.known:
             return
         for metric in event.unjudged:
+            if metric == "fi" and self.ieu.get(event.trajectory) != "fail":
+                continue
             if self._take(event, anchor, metric):
                 judgment = Judgment(outcome="unjudged", reason=event.reason)
                 self.outbox.put(self._verdict(event, anchor, metric, judgment, ""), owner=owner)
+
+
+def _is_in_place(response: ResponseEvent, anchor: AnchorEvent) -> bool:
+    """As the conductor sees it, save that it knows what was asked when."""
+    name = response.phase if response.arm == "committed" else f"{response.phase}-{response.arm}"
+    return (response.as_of, response.event_time_us, response.step) == (
+        anchor.segment,
+        anchor.event_time_us,
+        STEPS[name],
+    )
 
 
 def _stream_of(verdict_id: str) -> str:

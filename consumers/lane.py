@@ -312,6 +312,10 @@ class Lane:
         if event.trajectory in self._past.closed:
             return None
         branch = self._branches.setdefault(event.trajectory, Branch())
+        while self._ingested < (event.as_of or 0) and event.trajectory not in self._past.closed:
+            await (
+                self._moved.wait()
+            )  # a lane that is rebuilt may take long, and each ingest has its own deadline
         with anyio.move_on_after(self.call_timeout_s) as waiting:
             await branch.opened.wait()
             if after_commit:

@@ -54,9 +54,10 @@ def summary_lines(scores: Scores) -> list[str]:
     )
     unjudged = scores.unjudged
     if unjudged.trajectories:
+        whose = "".join(f"; {system} {count}" for system, count in unjudged.systems.items())
         lines = [
             f"{size}: {unjudged.trajectories} of {scores.trajectories} trajectories unjudged "
-            f"({unjudged.share:.1%}): {_reasons(unjudged.reasons)}."
+            f"({unjudged.share:.1%}{whose if len(scores.systems) > 1 else ''}): {_reasons(unjudged.reasons)}."
         ]
     elif scores.trajectories:
         lines = [f"{size}: every metric judged."]

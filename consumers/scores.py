@@ -150,11 +150,13 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unjudged(msgspec.Struct, frozen=True, kw_only=True):
-    """Trajectories that lack a judged metric. `reasons`: reason of the first such metric → trajectories."""
+    """Trajectories that lack a judged metric. `reasons`: reason of the first such metric → trajectories;
+    `systems`: system → trajectories."""
 
     trajectories: int
     share: float
     reasons: dict[str, int]
+    systems: dict[str, int]
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
@@ -304,13 +306,17 @@ def commit_ablation(system: str, rows: Sequence[Row]) -> Ablation:
 
 def unjudged_trajectories(rows: Sequence[Row]) -> Unjudged:
     """The trajectories that lack a judged metric, by reason."""
-    reasons = []
+    reasons, systems = [], []
     for row in rows:
         missing = [mark.reason for mark in row.marks.values() if mark.outcome == "unjudged"]
         if missing:
             reasons.append(missing[0])
+            systems.append(row.system)
     return Unjudged(
-        trajectories=len(reasons), share=len(reasons) / len(rows) if rows else 0.0, reasons=by_count(reasons)
+        trajectories=len(reasons),
+        share=len(reasons) / len(rows) if rows else 0.0,
+        reasons=by_count(reasons),
+        systems=by_count(systems),
     )
 
 

@@ -1,26 +1,30 @@
 """The conductor's role: runs the core over the log.
 
-Everything it knows is a fold over the log. It begins at the first record, passes over what it had published before it
-was restarted, and goes on; what it reads and what it writes for that is one transaction. What an attached agent writes
+Everything it knows is a fold over the log. It begins at the first record, passes over what was published before it
+took over, and goes on; what it reads and what it writes for that is one transaction. One conducts; others that were
+started stand by. What an attached agent writes
 out of place goes to the dead-letter topic, and what it owes for too long is given up, so that somebody else's program
 can spoil its own results and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 
 import anyio
 import msgspec
+import structlog
 
 from producers.conductor import Conductor
-from simulator.errors import InvariantError, StallError
+from simulator.errors import FencedError, InvariantError, StallError
 from simulator.events import (
     AnchorEvent,
     AnyEvent,
     CommittedEvent,
     DeltaEvent,
     Event,
+    LaneEvent,
+    LaneFailedEvent,
     ReadyEvent,
     ResponseEvent,
     RunEndedEvent,
@@ -29,13 +33,15 @@ from simulator.events import (
     TrajectoryClosedEvent,
 )
 from simulator.intake import dead_letter, decode_records, read_to_end
-from simulator.log.protocol import Log, StoredRecord, Subscription
+from simulator.log.protocol import Log, StoredRecord
 from simulator.outbox import positions_after
-from simulator.ownership import Ownership
+from simulator.ownership import Ownership, partition_of
 from simulator.protocols.streammembench import INPUTS, input_of
 from simulator.topics import Recorder, Topics
 
 CONDUCTOR_ROLE = "conductor"
+
+_log = structlog.get_logger(__name__)
 
 
 async def conduct(
@@ -57,7 +63,6 @@ async def conduct(
 
     Raises:
         InvariantError: one of our own agents or judges wrote what the protocol does not allow.
-        FencedError: another conductor took over.
         StallError: nothing came for too long; names what is owed.
     """
     return await _Conducting(log, started, stall_timeout_s, answer_timeout_s).run()
@@ -83,41 +88,62 @@ class _Conducting:
         self.topics = Topics.of(started.run)
         self.recorder = Recorder.for_run(started)
         self.attached = frozenset(started.attached)
+        self.partition = partition_of(started.streams, started.partitions)
         self.asked_s: dict[str, float] = {}
-        """Trajectory → when its attached agent was last asked for something."""
+        """What an attached agent owes → when it was asked for it."""
 
     async def run(self) -> RunEndedEvent:
+        """One life after the other: each ends with the run, or when another conductor has been at work."""
         topics = self.topics
         # Anchors and control are read for the end of the replay, and to bury what can't be decoded there: every
         # other role reads them as well, and one must do it.
         sources = [topics.deltas, topics.responses, topics.verdicts, topics.anchors, topics.control]
         group = f"{self.started.run}.{CONDUCTOR_ROLE}"
-        async with self.log.subscribe(sources, group=group) as subscription:
-            ownership = Ownership(subscription, sources)
-            await ownership.take_over(ownership.change()[0])
-            past = await self._past()
-            if past.ended is not None:
-                return past.ended
-            anchors = [
-                event async for event in self._events([topics.anchors]) if isinstance(event, AnchorEvent)
-            ]
-            self.conductor = Conductor(self.started, anchors, closed=past.closed, released=past.released)
-            ended = await self._rebuild(subscription, past)
-            ready = ReadyEvent(
-                id=f"ready/{CONDUCTOR_ROLE}", run=self.started.run, event_time_us=0, role=CONDUCTOR_ROLE
-            )
-            await self.log.append([self.recorder.record(ready)])
-            moved_s = anyio.current_time()
-            while ended is None:
-                records = await subscription.poll(max_records=2000)
-                if records:
-                    moved_s = anyio.current_time()
-                else:
-                    self._check_stall(moved_s)
-                out = self._feed(records)
-                out += self._give_up_overdue()
-                ended = await self._publish(subscription, out, records)
-            return ended
+        async with self.log.subscribe(sources, group=group, exclusive=True) as self.subscription:
+            self.ownership = Ownership(self.subscription, sources)
+            while True:
+                gained, _ = self.ownership.change()
+                if gained and await self.ownership.take_over(gained):
+                    try:
+                        return await self._live()
+                    except FencedError as error:
+                        _log.warning("conductor_superseded", reason=str(error))
+                await self.subscription.poll()  # stand by
+
+    async def _live(self) -> RunEndedEvent:
+        """Conduct until the run ends. Raises FencedError when the partitions go, or went and came back."""
+        past = await self._past()
+        if past.ended is not None:
+            return past.ended
+        anchors = [
+            event async for event in self._events([self.topics.anchors]) if isinstance(event, AnchorEvent)
+        ]
+        self.conductor = Conductor(self.started, anchors, closed=past.closed, released=past.released)
+        self.asked_s = {}
+        ended = await self._rebuild(past)
+        ready = ReadyEvent(
+            id=f"ready/{CONDUCTOR_ROLE}", run=self.started.run, event_time_us=0, role=CONDUCTOR_ROLE
+        )
+        await self.log.append([self.recorder.record(ready)])
+        moved_s = anyio.current_time()
+        while ended is None:
+            records = await self._poll()
+            if records:
+                moved_s = anyio.current_time()
+            else:
+                self._check_stall(moved_s)
+            out = self._feed(records)
+            out += self._give_up_overdue()
+            ended = await self._publish(out, records)
+        return ended
+
+    async def _poll(self) -> Sequence[StoredRecord]:
+        records = await self.subscription.poll(max_records=2000)
+        gained, lost = self.ownership.change()
+        if gained or lost:
+            self.ownership.put_off(gained)
+            raise FencedError("another conductor has been at work")
+        return records
 
     async def _past(self) -> _Past:
         topics, past = self.topics, _Past()
@@ -137,16 +163,17 @@ class _Conducting:
             for event, _ in decode_records(self.started.run, [record])[0]:
                 yield event
 
-    async def _rebuild(self, subscription: Subscription, past: _Past) -> RunEndedEvent | None:
+    async def _rebuild(self, past: _Past) -> RunEndedEvent | None:
         """Feed what the log holds now in causal order (deltas as they come, then each trajectory's inputs in theirs:
         topics have no order between them) and publish what had not been."""
+        subscription = self.subscription
         ends = await self.log.end_offsets({tp.topic for tp in subscription.assignment})
         out: list[Event] = []
         later: list[StoredRecord] = []
         last: dict[tuple[str, int], StoredRecord] = {}
         left = {tp for tp, end in ends.items() if end > 0}
         while left:
-            records = await subscription.poll(max_records=2000)
+            records = await self._poll()
             deltas = [record for record in records if _kind(record) == b"delta"]
             later += [record for record in records if _kind(record) != b"delta"]
             last.update({(record.topic, record.partition): record for record in records})
@@ -154,7 +181,7 @@ class _Conducting:
             left = {tp for tp in left if await subscription.position(tp) < ends[tp]}
         out += self._feed(sorted(later, key=self._stage))
         fresh = [event for event in out if event.id not in past.published]
-        return await self._publish(subscription, fresh, list(last.values()))
+        return await self._publish(fresh, list(last.values()))
 
     def _stage(self, record: StoredRecord) -> int:
         for event, _ in decode_records(self.started.run, [record])[0]:
@@ -173,12 +200,19 @@ class _Conducting:
         out: list[Event] = list(dead)
         for event, record in events:
             try:
+                if isinstance(event, LaneEvent) and record.topic != self.topics.control:
+                    self._check_partition(event, record)
                 out += self.conductor.feed(event)
             except InvariantError as error:
                 if not self._is_attached(event):
                     raise
                 out.append(dead_letter(self.started.run, record, str(error)))
         return out + self.conductor.settle()
+
+    def _check_partition(self, event: LaneEvent, record: StoredRecord) -> None:
+        """Elsewhere its order among its lane's is unknown, and it is for another judge than they."""
+        if self.partition.get(event.stream) != record.partition:
+            raise InvariantError(f"{event.lane} is not in partition {record.partition}", (event.id,))
 
     def _is_attached(self, event: AnyEvent) -> bool:
         """Whether an attached agent wrote this. Events of lanes that no system here has are nobody's of ours."""
@@ -188,7 +222,8 @@ class _Conducting:
         return system in self.attached or (bool(self.attached) and system not in self.started.systems)
 
     def _give_up_overdue(self) -> list[Event]:
-        """Close the trajectories whose attached agent has not answered in time."""
+        """Close the trajectories whose attached agent has not answered in time. The replayer gives up lanes that write
+        no delta; this gives up those that write none that can be taken."""
         if not self.attached:
             return []
         now_s = anyio.current_time()
@@ -197,8 +232,24 @@ class _Conducting:
             for t in self.conductor.owing_agents()
             if t.lane.partition("@")[0] in self.attached
         }
-        self.asked_s = {key: self.asked_s.get(key, now_s) for key in owing}
+        deltas = {
+            f"{lane}/delta/{segment}": lane
+            for lane, segment in self.conductor.owing_deltas().items()
+            if lane.partition("@")[0] in self.attached
+        }
+        self.asked_s = {key: self.asked_s.get(key, now_s) for key in (*owing, *deltas)}
         out: list[Event] = []
+        for key, lane in deltas.items():
+            if now_s - self.asked_s[key] > self.answer_timeout_s:
+                failed = LaneFailedEvent(
+                    id=f"{lane}/failed",
+                    run=self.started.run,
+                    event_time_us=0,
+                    stream=lane.partition("@")[2],
+                    lane=lane,
+                    reason=f"the agent wrote no delta that can be taken for {self.answer_timeout_s:g} s",
+                )
+                out += [failed, *self.conductor.feed(failed)]
         for key, trajectory in owing.items():
             if now_s - self.asked_s[key] > self.answer_timeout_s:
                 owed = ", ".join(name for name in trajectory.waiting if name != "ieu")
@@ -206,12 +257,10 @@ class _Conducting:
                 out += self.conductor.give_up(trajectory.id, trajectory.lane, reason)
         return out + self.conductor.settle() if out else []
 
-    async def _publish(
-        self, subscription: Subscription, out: list[Event], records: Iterable[StoredRecord]
-    ) -> RunEndedEvent | None:
+    async def _publish(self, out: list[Event], records: Iterable[StoredRecord]) -> RunEndedEvent | None:
         if out:  # else the offsets go with the next output: a write only for them would double the writes
             offsets = positions_after(list(records))
-            await subscription.transact([self.recorder.record(event) for event in out], offsets)
+            await self.subscription.transact([self.recorder.record(event) for event in out], offsets)
         return next((event for event in out if isinstance(event, RunEndedEvent)), None)
 
     def _check_stall(self, moved_s: float) -> None:

@@ -31,11 +31,13 @@ from simulator.protocols.streammembench import Trajectory, expected_metrics
 class _Verdicts:
     """What was judged of one trajectory so far."""
 
-    __slots__ = ("ieu", "metrics")
+    __slots__ = ("early", "ieu", "metrics")
 
     def __init__(self) -> None:
         self.metrics: set[Metric] = set()
         self.ieu: Outcome | None = None
+        self.early: VerdictEvent | None = None
+        """The verdict on an R1 that came before its trajectory had begun."""
 
 
 class _LaneState:
@@ -45,6 +47,7 @@ class _LaneState:
         self.lane = lane
         self.stream = stream
         self.last_delta = -1
+        self.last_us = 0
         self.released = -1
         self.open: dict[str, Trajectory] = {}
         self.unsettled: Counter[int] = Counter()
@@ -108,6 +111,8 @@ class Conductor:
         state = self.lanes.get(event.lane)
         if state is None:
             raise InvariantError(f"no lane {event.lane} in this run", (event.id,))
+        if event.stream != state.stream:
+            raise InvariantError(f"{event.lane} is on no stream {event.stream!r}", (event.id,))
         match event:
             case LaneFailedEvent():
                 out = self._fail_lane(state, event.reason)
@@ -117,9 +122,12 @@ class Conductor:
                 trajectory = state.open.get(event.trajectory)
                 out = [] if trajectory is None else self._advance(state, trajectory, event)
                 self._count(event)
+                if trajectory is None and event.metric == "ieu":
+                    self._judged[event.trajectory].early = event
             case _:
                 out = self._take_answer(state, event)
-        self._now_us = max(self._now_us, event.event_time_us)
+        if event.lane.partition("@")[0] not in self.started.attached:  # whose clock may be wrong
+            self._now_us = max(self._now_us, event.event_time_us)
         return out + self._open_next(state)
 
     def _take_delta(self, state: _LaneState, event: DeltaEvent) -> list[Event]:
@@ -130,8 +138,19 @@ class Conductor:
                 f"{event.lane}: delta of segment {event.segment} after that of {state.last_delta}",
                 (event.id,),
             )
-        state.last_delta = event.segment
-        for anchor in self.anchors_at.get((state.stream, event.segment), ()):
+        anchors = self.anchors_at.get((state.stream, event.segment), ())
+        ends_us = {anchor.event_time_us for anchor in anchors} or {event.event_time_us}
+        if (
+            event.as_of != event.segment
+            or event.event_time_us < state.last_us
+            or ends_us != {event.event_time_us}
+        ):
+            raise InvariantError(
+                f"{event.lane}: delta of segment {event.segment} is as of {event.as_of}, at {event.event_time_us} us",
+                (event.id,),
+            )
+        state.last_delta, state.last_us = event.segment, event.event_time_us
+        for anchor in anchors:
             trajectory = self._trajectory(state, anchor)
             if trajectory.id in self._past:
                 self._end(trajectory.id)
@@ -184,6 +203,16 @@ class Conductor:
             for trajectory in state.open.values():
                 if trajectory.waits_for_agent:
                     yield trajectory
+
+    def owing_deltas(self) -> dict[str, int]:
+        """Lane → the segment of the delta that it owes, once all has been replayed."""
+        if not self._replayed:
+            return {}
+        return {
+            state.lane: state.last_delta + 1
+            for state in self.lanes.values()
+            if not state.failed and state.last_delta < self.started.segments[state.stream] - 1
+        }
 
     def _trajectory(self, state: _LaneState, anchor: AnchorEvent) -> Trajectory:
         return Trajectory(lane=state.lane, anchor=anchor, ablate_commit=self.started.ablate_commit)
@@ -252,12 +281,9 @@ class Conductor:
             for trajectory in state.open.values()
         ]
         waits += [f"the verdicts of {trajectory}" for trajectory in sorted(self._closed)]
-        if self._replayed:
-            waits += [
-                f"the delta of segment {state.last_delta + 1} of {state.lane}"
-                for state in self.lanes.values()
-                if not state.failed and state.last_delta < self.started.segments[state.stream] - 1
-            ]
+        waits += [
+            f"the delta of segment {segment} of {lane}" for lane, segment in self.owing_deltas().items()
+        ]
         return waits
 
     def _open_next(self, state: _LaneState) -> list[Event]:
@@ -266,6 +292,9 @@ class Conductor:
             trajectory, delta = state.queue.popleft()
             state.open[trajectory.id] = trajectory
             out += self._advance(state, trajectory, delta)
+            early = self._judged[trajectory.id].early
+            if early is not None and trajectory.id in state.open:
+                out += self._advance(state, trajectory, early)
         return out
 
     def _advance(self, state: _LaneState, trajectory: Trajectory, event: Event) -> list[Event]:

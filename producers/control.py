@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from anyio import TASK_STATUS_IGNORED
+from anyio.abc import TaskStatus
+
 from simulator.clock import Clock
 from simulator.events import ReplayControlEvent, RunEndedEvent, RunStartedEvent
 from simulator.intake import decode_records
@@ -31,10 +34,21 @@ async def send_control(
     return event
 
 
-async def obey_control(log: Log, started: RunStartedEvent, clock: Clock) -> None:
-    """Follow the control topic from now on and set the clock by it, until the run ends or the task is
-    cancelled."""
-    async with log.subscribe([Topics.of(started.run).control], start="latest") as subscription:
+async def obey_control(
+    log: Log,
+    started: RunStartedEvent,
+    clock: Clock,
+    *,
+    task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
+) -> None:
+    """Follow the control topic and set the clock by it, until the run ends or the task is cancelled. Started before
+    the replay: then nothing is missed that is said once the run can be found. What was said to a replay that was cut
+    short is not said to the one that goes on."""
+    topics = Topics.of(started.run)
+    begun = any((await log.end_offsets([topics.observations])).values())
+    start = await log.end_offsets([topics.control]) if begun else {}
+    async with log.subscribe([topics.control], start=start) as subscription:
+        task_status.started()
         while True:
             for event, _ in decode_records(started.run, await subscription.poll())[0]:
                 if isinstance(event, RunEndedEvent):

@@ -50,6 +50,8 @@ class LaneProgress:
                 return False
         if event.segment <= seen.get(event.lane, event.segment):
             return False
+        if isinstance(event, DeltaEvent) and event.segment != seen[event.lane] + 1:
+            return False  # out of order: the conductor refuses it
         seen[event.lane] = event.segment
         return True
 

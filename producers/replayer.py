@@ -11,6 +11,7 @@ A replay that was cut short goes on where the log ends, given the same inputs.
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -329,7 +330,7 @@ class _Replay:
     async def run(self, parts: Mapping[str, Part], published: Counter[str]) -> ReplayStats:
         clock, real, taken, upcoming = self._clock, self._clock.real, self._taken, self._upcoming
         self._gates = {stream: part.segments.start for stream, part in parts.items()}
-        self._skip(published)
+        self._pass_over(published)
         before = msgspec.structs.replace(taken)
         first_us = upcoming.head.event_time_us if upcoming.head else taken.event_time_us
         clock.jump(first_us)
@@ -362,18 +363,24 @@ class _Replay:
             max_lag_segments=self._lanes.max_lag,
         )
 
-    def _skip(self, published: Counter[str]) -> None:
-        """Pass over what is in the log already: batches are whole, so it is a beginning of this replay."""
+    def _pass_over(self, published: Counter[str]) -> None:
+        """Pass over what is in the log already: a beginning of each stream. Where a batch was cut short (Kafka
+        writes each partition by itself), some streams are further than others, and those go on first."""
         left = Counter(published)
-        while left.total() and (head := self._upcoming.head) and left[head.stream]:
-            passed = self._upcoming.take(math.inf, left[head.stream])
-            left[head.stream] -= len(passed)
-            self._take(passed)
+        behind: list[Stretch] = []
+        while left.total() and (head := self._upcoming.head):
+            if left[head.stream]:
+                passed = self._upcoming.take(math.inf, left[head.stream])
+                left[head.stream] -= len(passed)
+                self._take(passed)
+            else:
+                behind.append(self._upcoming.take(math.inf, sys.maxsize))
         if left.total():
             raise InvariantError(
                 "the log holds another replay than this one, so this one can't go on there",
-                [head.id] if (head := self._upcoming.head) else [],
+                [stretch[0].id for stretch in behind[:1]],
             )
+        self._upcoming.put_back(behind)
 
     def _is_gated(self, event: Event) -> bool:
         return type(event) is ObservationEvent and event.stream in self._gates
@@ -402,7 +409,7 @@ class _Replay:
     def _take(self, events: Stretch) -> None:
         taken, last = self._taken, events[-1]
         taken.events += len(events)
-        taken.event_time_us = last.event_time_us
+        taken.event_time_us = max(taken.event_time_us, last.event_time_us)
         taken.observations += len(events)
         if type(last) is not ObservationEvent:
             taken.observations -= 1

@@ -125,6 +125,13 @@ class Upcoming:
         self._move(stop)
         return stretch if stop - start == len(stretch) else stretch[start:stop]
 
+    def put_back(self, stretches: Sequence[Stretch]) -> None:
+        """These stretches come next, in their order, before what is left."""
+        rest = self._stretch[self._at :]
+        self._source = chain(stretches, [rest] if rest else [], self._source)
+        self._stretch, self._at = [], 0
+        self._move(0)
+
     def _move(self, to: int) -> None:
         if to == len(self._stretch):
             self._stretch, to = next(self._source, []), 0

@@ -288,7 +288,7 @@ class TrajectoryClosedEvent(
     LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="trajectory_closed"
 ):
     """A trajectory has ended. With a `reason` it ended early, and the metrics in `unjudged` can't be judged:
-    what they would be judged on never came."""
+    what they would be judged on never came. `fi` among them is asked only if R1 is judged to have failed."""
 
     trajectory: str
     anchor: str
@@ -382,8 +382,8 @@ def decode(value: bytes) -> AnyEvent:
     return event
 
 
-def kind_of(event: Event) -> str:
+def kind_of(event: Event | type[Event]) -> str:
     """The tag that travels as `kind` in the value and in the headers."""
-    tag = type(event).__struct_config__.tag
+    tag = event.__struct_config__.tag
     assert isinstance(tag, str)
     return tag

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from typing import get_args
 
 from simulator.errors import DecodeError
-from simulator.events import AnyEvent, DeadLetterEvent, Event, decode, encode
+from simulator.events import AnyEvent, DeadLetterEvent, Event, decode, encode, kind_of
 from simulator.log.protocol import Log, StoredRecord, TopicPartition
+from simulator.topics import TOPIC_OF_KIND
+
+_TOPIC_ENDS = {cls: f".{TOPIC_OF_KIND[kind_of(cls)]}" for cls in get_args(AnyEvent)}
 
 
 def check_readable(event: Event) -> None:
@@ -48,10 +52,12 @@ def decode_records(
         except DecodeError as error:
             dead.append(dead_letter(run, record, str(error)))
             continue
-        if event.run == run:
-            events.append((event, record))
-        else:
+        if event.run != run:
             dead.append(dead_letter(run, record, f"belongs to run {event.run!r}, not to {run!r}"))
+        elif not record.topic.endswith(_TOPIC_ENDS[type(event)]):
+            dead.append(dead_letter(run, record, f"a {kind_of(event)} does not belong on {record.topic}"))
+        else:
+            events.append((event, record))
     return events, dead
 
 

@@ -12,7 +12,7 @@ dropped: its new owner works it out again, and the log refuses a late writer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import anyio
@@ -45,6 +45,11 @@ class OffsetTracker:
     def reached_all(self, records: Sequence[StoredRecord]) -> None:
         """All records up to these were read."""
         self._position.update(positions_after(records))
+
+    def begin_at(self, places: Mapping[TopicPartition, int]) -> None:
+        """These partitions were taken over, and nothing of them is read: whatever is written from now on, their
+        ownership is proved with it."""
+        self._position.update(places)
 
     def begin(self, tp: TopicPartition, offset: int) -> Ticket:
         """Work that rests on the record at `offset` (and on later ones, until it is done) begins. Several

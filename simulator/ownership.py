@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from simulator.log.protocol import StoredRecord, Subscription
+from simulator.errors import FencedError
+from simulator.log.protocol import StoredRecord, Subscription, TopicPartition
 
 
 class Ownership:
@@ -19,20 +20,35 @@ class Ownership:
         self._subscription = subscription
         self._topics = tuple(topics)
         self.owned: frozenset[int] = frozenset()
+        self._again: frozenset[int] = frozenset()
 
     def change(self) -> tuple[frozenset[int], frozenset[int]]:
-        """(gained, lost) since the last call."""
+        """(gained, lost) since the last call. A partition that went and came back in between is in both: what was
+        known of it is out of date."""
         before = self.owned
+        came = frozenset(tp.partition for tp in self._subscription.gained()) | self._again
+        self._again = frozenset()
         self.owned = frozenset(tp.partition for tp in self._subscription.assignment)
-        return self.owned - before, before - self.owned
+        gained = (self.owned - before) | (self.owned & came)
+        return gained, (before - self.owned) | (before & gained)
 
-    async def take_over(self, gained: Collection[int]) -> None:
-        """Shut out the former owners of these partitions, and go back to their first records. Raises
-        FencedError when they have gone again meanwhile."""
+    async def take_over(self, gained: Collection[int]) -> dict[TopicPartition, int] | None:
+        """Shut out the former owners of these partitions, and go back to their first records; gives those places.
+        None when they have gone again meanwhile: `change` says so after the next poll."""
         first = {tp: 0 for tp in sorted(self._subscription.assignment) if tp.partition in gained}
-        await self._subscription.transact([], first)
+        try:
+            await self._subscription.transact([], first)
+        except FencedError:
+            self.put_off(gained)
+            return None
         for tp in first:
             await self._subscription.seek(tp, 0)
+        return first
+
+    def put_off(self, gained: Collection[int]) -> None:
+        """These were not taken over. Those that are still there come again with the next change."""
+        self._again |= frozenset(gained)
+        self.owned -= self._again
 
     def kept(self, records: Sequence[StoredRecord], gained: Collection[int]) -> Sequence[StoredRecord]:
         """The records that were read for partitions owned before and still: the others are read again from

@@ -27,13 +27,20 @@ from producers.control import obey_control
 from producers.replayer import ReplayOptions, replay
 from simulator.clock import Clock
 from simulator.errors import ConfigError
-from simulator.events import AnchorEvent, DatasetReportEvent, Event, RunStartedEvent, VerdictEvent
+from simulator.events import (
+    AnchorEvent,
+    DatasetReportEvent,
+    DeadLetterEvent,
+    Event,
+    RunStartedEvent,
+    VerdictEvent,
+)
 from simulator.files import write_whole
 from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
 from simulator.log.protocol import Log
 from simulator.plan import Plan, metrics_of
-from simulator.runfolder import VERDICTS_NAME, enter_folder, find_run
+from simulator.runfolder import VERDICTS_NAME, enter_folder, find_run, note_run
 from simulator.topics import Recorder, Topics
 
 
@@ -60,6 +67,7 @@ async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) ->
         )
         async with open_log(url) as log:
             await begin(log, started, preamble(plan), options.out if options.log is None else None)
+            await anyio.to_thread.run_sync(note_run, options.out, options.log, started.run)
             await _run_roles(log, plan, memories, show)
             await write_verdicts(log, started, options.out)
             return await fold_scores(log, started)
@@ -87,8 +95,10 @@ async def begin(
         for event, _ in decode_records(started.run, [record])[0]
     ]
     recorder = Recorder.for_run(started)
-    # `run_started` is the last: where it is, all is there that roles read before they begin.
-    await log.append([recorder.record(event) for event in first if event.id not in there])
+    await log.append([recorder.record(event) for event in first if event.id not in {*there, started.id}])
+    # The last, and by itself, since on Kafka each partition is its own write: where it is, all is there that roles
+    # read before they begin.
+    await log.append([recorder.record(started)])
     return False
 
 
@@ -138,7 +148,7 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
     )
     lifelogs = list(plan.dataset.lifelogs.values())
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(obey_control, log, started, clock)
+        await tasks.start(obey_control, log, started, clock)
         await replay(log, Recorder.for_run(started), lifelogs, clock, replay_options)
         tasks.cancel_scope.cancel()
 
@@ -199,7 +209,17 @@ async def fold_scores(log: Log, started: RunStartedEvent) -> Scores:
     """The scores of what the log holds now."""
     topics = Topics.of(started.run)
     board = Scoreboard()
-    async for record in read_to_end(log, [topic for topic in topics if topic != topics.observations]):
+    buried: set[tuple[str, int, int]] = set()
+    async for record in read_to_end(log, [topics.dead]):
+        for event, _ in decode_records(started.run, [record])[0]:
+            board.feed(event, record.headers)
+            if isinstance(event, DeadLetterEvent):
+                buried.add((event.topic, event.partition, event.offset))
+    async for record in read_to_end(
+        log, [topic for topic in topics if topic not in (topics.observations, topics.dead)]
+    ):
+        if (record.topic, record.partition, record.offset) in buried:
+            continue  # it can be decoded, and yet it is no part of the run: an attached agent wrote it out of place
         for event, _ in decode_records(started.run, [record])[0]:
             board.feed(event, record.headers)
     scores = board.scores()

@@ -38,32 +38,36 @@ def log_path(folder: Path) -> Path:
 
 
 def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) -> str:
-    """Make the folder for a run, or go back into it; gives where its log is and notes that in `run.json`. Blocking.
+    """Make the folder for a run, or go back into it; gives where its log is. Blocking.
 
     `overwrite` deletes a log file and results that are there, and nothing else. Raises ConfigError where the folder
     can't be used, or belongs to a run on another log.
     """
-    note = folder / NOTE_NAME
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if overwrite:
             names = (*RESULT_NAMES, NOTE_NAME)
             for path in (*folder.glob(f"{LOG_NAME}*"), *(folder / name for name in names)):
                 path.unlink(missing_ok=True)
-        where = _Where(log=log or LOG_NAME, run=run)
+        note = folder / NOTE_NAME
         if note.exists():
             known = _read_note(note)
-            if known.log != where.log or (log is not None and known.run != run):
+            if known.log != (log or LOG_NAME) or (log is not None and known.run != run):
                 raise ConfigError(
-                    f"{folder} belongs to run {known.run} on {known.log}: choose another --out, or pass --overwrite to "
-                    "take the folder (a log on Kafka stays as it is)"
+                    f"{folder} belongs to run {known.run} on {known.log}: choose another --out, or pass --overwrite "
+                    "to take the folder (a log on Kafka stays as it is)"
                 )
-        write_whole(note, msgspec.json.format(msgspec.json.encode(where)) + b"\n")
     except FileExistsError:
         raise ConfigError(f"{folder} is a file: --out takes a folder") from None
     except OSError as error:
         raise ConfigError(f"{folder} can't be used for a run: {error.strerror}") from error
     return log or str(log_path(folder))
+
+
+def note_run(folder: Path, log: str | None, run: str) -> None:
+    """Note in `run.json` where the log is, once it was reached. Blocking."""
+    where = _Where(log=log or LOG_NAME, run=run)
+    write_whole(folder / NOTE_NAME, msgspec.json.format(msgspec.json.encode(where)) + b"\n")
 
 
 def _read_note(note: Path) -> _Where:

@@ -26,7 +26,7 @@ from simulator.log import open_log
 from simulator.log.protocol import Log
 from simulator.plan import Plan, metrics_of
 from simulator.run import begin, fold_scores, open_memory, preamble, run_replayer, write_verdicts
-from simulator.runfolder import enter_folder, find_run
+from simulator.runfolder import enter_folder, find_run, note_run
 from simulator.topics import Topics
 
 ANY_RUN = "any"
@@ -41,6 +41,7 @@ async def replayer_worker(plan: Plan, show: Callable[[Progress], None] | None = 
     )
     async with open_log(url) as log:
         await begin(log, started, preamble(plan))
+        await anyio.to_thread.run_sync(note_run, options.out, options.log, started.run)
         async with anyio.create_task_group() as tasks:
             if show is not None:
                 tasks.start_soon(monitor, log, started, show)
@@ -102,6 +103,7 @@ async def scoreboard_worker(
         await monitor(log, started, show(started))
         if out is not None:
             await anyio.to_thread.run_sync(partial(enter_folder, out, url, started.run, overwrite=False))
+            await anyio.to_thread.run_sync(note_run, out, url, started.run)
             await write_verdicts(log, started, out)
         return await fold_scores(log, started)
 

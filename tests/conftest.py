@@ -7,10 +7,14 @@ lacks it fails there instead.
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
+# What starts the tests in the background ignores SIGINT, and so would every process that they start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 

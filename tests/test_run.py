@@ -17,7 +17,7 @@ from simulator.events import DeltaEvent, RunEndedEvent, VerdictEvent, decode
 from simulator.log.protocol import StoredRecord
 from simulator.plan import RunOptions, first_segments, plan_run
 from simulator.run import execute, fold_scores
-from simulator.runfolder import NOTE_NAME, RESULT_NAMES, enter_folder, log_path, open_run
+from simulator.runfolder import RESULT_NAMES, enter_folder, log_path, note_run, open_run
 from simulator.topics import Topics
 from tests.roles.invariants import History, anomalies
 
@@ -218,7 +218,7 @@ def test_overwriting_takes_the_results_as_well(tmp_path: Path) -> None:
     for name in (*RESULT_NAMES, "log.db", "log.db-wal", "mine.txt"):
         (tmp_path / name).touch()
     enter_folder(tmp_path, None, "run-1", overwrite=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", NOTE_NAME]
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
 def test_folder_that_can_not_be_one_is_refused(tmp_path: Path) -> None:
@@ -230,6 +230,7 @@ def test_folder_that_can_not_be_one_is_refused(tmp_path: Path) -> None:
 
 def test_folder_of_a_run_on_another_log_is_refused(tmp_path: Path) -> None:
     enter_folder(tmp_path, "kafka://127.0.0.1:1", "run-1", overwrite=False)
+    note_run(tmp_path, "kafka://127.0.0.1:1", "run-1")
     assert enter_folder(tmp_path, "kafka://127.0.0.1:1", "run-1", overwrite=False) == "kafka://127.0.0.1:1"
     for log, run in ((None, "run-1"), ("kafka://127.0.0.1:2", "run-1"), ("kafka://127.0.0.1:1", "run-2")):
         with pytest.raises(ConfigError, match="belongs to run run-1"):

@@ -20,6 +20,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "run": "Evaluate memory systems on a dataset.",
     "scores": "Print what a run scored.",
     "tap": "Print the events of one topic of a run.",
+    "lag": "Print how far the roles of a run are behind.",
     "replay": "Publish a dataset's observations by the clock.",
     "ctl": "Pause, resume or speed up a running replay.",
     "worker": "Run one role as a process of its own, on a shared log.",

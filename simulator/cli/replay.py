@@ -28,7 +28,7 @@ from simulator.eventtime import format_event_time, parse_event_time
 from simulator.intake import read_to_end
 from simulator.log import open_log
 from simulator.run import begin
-from simulator.runfolder import enter_folder, log_path
+from simulator.runfolder import enter_folder, log_path, note_run
 from simulator.topics import Recorder
 
 
@@ -144,12 +144,13 @@ def replay(
                         raise ConfigError(
                             f"{out} already holds all of this replay: pass --overwrite to do it again"
                         )
+            note_run(out, log_url, started.run)
             options = ReplayOptions(start_us=start_us, end_us=end_us, loop=loop)
             clock = Clock(started.event_time_us, rate)
             show = partial(_show, update, span_us)
             stats = None
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(obey_control, log, started, clock)
+                await tasks.start(obey_control, log, started, clock)
                 with anyio.move_on_after(math.inf if for_s is None else for_s):
                     stats = await replay_lifelogs(log, recorder, lifelogs, clock, options, progress=show)
                 tasks.cancel_scope.cancel()

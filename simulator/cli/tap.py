@@ -90,7 +90,8 @@ def tap(
     Order is that of the log within each partition. A run of several streams has several partitions, and there
     is no order between those.
 
-    Long texts and lists are cut short; with --json one whole event a line, as it is in the log.
+    Long texts and lists are cut short; with --json one whole event a line, as it is in the log. How far each role is
+    behind: `egostream lag RUN`.
     """
     places = [None if place is None else parse_place(place) for place in (start, end)]
     conditions = [parse_condition(text) for text in filters]

@@ -60,7 +60,7 @@ def worker() -> None:
     """
 
 
-@worker.command(name="replayer")
+@worker.command(name="replayer", short_help="Set the run up, and replay.")
 @common.command_options
 @run_arguments
 def replayer(options: RunOptions, settings: common.Settings) -> None:
@@ -80,7 +80,7 @@ def replayer(options: RunOptions, settings: common.Settings) -> None:
         common.print_json({"run": plan.started.run, "replayed": True})
 
 
-@worker.command(name="agent")
+@worker.command(name="agent", short_help="Drive one memory system.")
 @click.option(
     "--system", required=True, metavar="SYSTEM", help="The memory system, as `egostream run` takes it."
 )
@@ -96,7 +96,7 @@ def agent(system: str, log_url: str, run: str, wait_s: float, settings: common.S
         common.print_json({"role": f"agent.{spec.label}", "ended": True})
 
 
-@worker.command(name="judge")
+@worker.command(name="judge", short_help="Judge deltas and responses.")
 @_log_needed
 @_run_needed
 @_wait
@@ -108,7 +108,7 @@ def judge(log_url: str, run: str, wait_s: float, settings: common.Settings) -> N
         common.print_json({"role": "judge", "ended": True})
 
 
-@worker.command(name="conductor")
+@worker.command(name="conductor", short_help="Inject tasks, feedback and commits.")
 @click.option(
     "--answer-timeout",
     "answer_timeout_s",
@@ -133,7 +133,7 @@ def conductor(
         common.print_json(ended)
 
 
-@worker.command(name="scoreboard")
+@worker.command(name="scoreboard", short_help="Print what the run scored, once it has ended.")
 @click.option(
     "--out", type=common.FOLDER, metavar="RUN", help="Also write the results and where the log is there."
 )

@@ -126,9 +126,11 @@ class KafkaLog:
         *,
         group: str | None = None,
         start: Start = "earliest",
+        exclusive: bool = False,
     ) -> AbstractAsyncContextManager[Subscription]:
-        """See `Log`. Members of one group must subscribe to the same topics: LogError otherwise."""
-        return KafkaSubscription.open(self, tuple(dict.fromkeys(topics)), group, start)
+        """See `Log`. Members of one group must subscribe to the same topics, and share them alike: LogError
+        otherwise."""
+        return KafkaSubscription.open(self, tuple(dict.fromkeys(topics)), group, start, exclusive=exclusive)
 
     async def aclose(self) -> None:
         """Close all connections. Safe to call again."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
 from simulator.errors import FencedError, LogError
 from simulator.log.kafka_producer import Placed
@@ -20,12 +21,27 @@ if TYPE_CHECKING:
     from simulator.log.kafka import KafkaLog
 
 
-def assignor_for(topics: Iterable[str]) -> type[Any]:
+class _FirstTakesAll(RangePartitionAssignor):  # type: ignore[misc]  # aiokafka is untyped
+    """Every partition to the member that joined first: members are sorted by name, which says when."""
+
+    @classmethod
+    def assign(cls, cluster: Any, members: Mapping[str, Any]) -> dict[str, Any]:
+        """Member → its share."""
+        first = min(members)
+        shares: dict[str, Any] = {
+            member: ConsumerProtocolMemberAssignment(cls.version, [], b"") for member in members
+        }
+        shares[first] = super().assign(cluster, {first: members[first]})[first]
+        return shares
+
+
+def assignor_for(topics: Iterable[str], exclusive: bool) -> type[Any]:
     """How a group that reads these topics shares partitions: in ranges of each topic, so that topics with equal
-    numbers of partitions are shared alike. The broker refuses a member whose way of sharing no other member
-    knows: the name makes it refuse one that reads other topics."""
+    numbers of partitions are shared alike; or, `exclusive`, all to one. The broker refuses a member whose way of
+    sharing no other member knows: the name makes it refuse one that reads other topics."""
     digest = hashlib.sha256("\n".join(sorted(topics)).encode()).hexdigest()[:16]
-    return type("Assignor", (RangePartitionAssignor,), {"name": f"egostream-range-{digest}"})
+    way, base = ("first", _FirstTakesAll) if exclusive else ("range", RangePartitionAssignor)
+    return type("Assignor", (base,), {"name": f"egostream-{way}-{digest}"})
 
 
 class Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped

@@ -45,15 +45,19 @@ itself."""
 class KafkaSubscription:
     """A `Subscription`. For one task: only `commit` and `transact` may run beside a `poll`."""
 
-    def __init__(self, log: KafkaLog, topics: tuple[str, ...], group: str | None, start: Start) -> None:
+    def __init__(
+        self, log: KafkaLog, topics: tuple[str, ...], group: str | None, start: Start, exclusive: bool
+    ) -> None:
         self._log = log
         self._config = log.config
         self._topics = topics
         self._group = group
         self._start = start
+        self._exclusive = exclusive
         self._consumer: Any = None
         self._membership: Membership | None = None
         self._places: dict[TopicPartition, Place] = {}
+        self._gained: set[TopicPartition] = set()
         self._order: deque[TopicPartition] = deque()
         self._changing = anyio.Lock()  # of the share, or by a transaction
         self._polling = anyio.ResourceGuard("polling this subscription")
@@ -68,10 +72,11 @@ class KafkaSubscription:
         group: str | None,
         start: Start,
         *,
+        exclusive: bool = False,
         only: TopicPartition | None = None,
     ) -> AsyncIterator[Subscription]:
         """Subscribe, and leave again at the end. `only` reads a single partition, without a group."""
-        subscription = cls(log, topics, group, start)
+        subscription = cls(log, topics, group, start, exclusive)
         places = [only] if only is not None else await log.places(topics)
         try:
             await (subscription._assign(places) if group is None else subscription._join(group, places))
@@ -87,6 +92,12 @@ class KafkaSubscription:
     def assignment(self) -> frozenset[TopicPartition]:
         """See `Subscription`."""
         return frozenset(self._places)
+
+    def gained(self) -> frozenset[TopicPartition]:
+        """See `Subscription`."""
+        gained = frozenset(self._gained & self._places.keys())
+        self._gained.clear()
+        return gained
 
     async def poll(self, *, max_records: int = 1000, timeout_s: float = 1.0) -> Sequence[StoredRecord]:
         """See `Subscription`. Ready partitions share `max_records` fairly. Raises LogError when no broker has
@@ -240,7 +251,9 @@ class KafkaSubscription:
                 await self._consumer.start()
         except LogError as error:
             if isinstance(error.__cause__, kafka_errors.InconsistentGroupProtocolError):
-                raise LogError(f"group {self._group!r} has members that read other topics") from error
+                raise LogError(
+                    f"group {self._group!r} has members that read other topics, or share them otherwise"
+                ) from error
             raise
 
     async def _assign(self, places: Sequence[TopicPartition]) -> None:
@@ -249,6 +262,7 @@ class KafkaSubscription:
         firsts = await self._log.first_offsets(places, self._start)
         for tp, offset in firsts.items():
             self._places[tp] = Place(self._kafka(tp), offset)
+        self._gained.update(firsts)
         await self._start_consumer()
         for place in self._places.values():
             self._consumer.seek(place.kafka, place.after)
@@ -260,7 +274,7 @@ class KafkaSubscription:
             # Members are sorted by name: one that comes later takes from the end, and the first keep what
             # they have
             client_id=f"egostream-{time.time_ns():020d}",
-            partition_assignment_strategy=(assignor_for(self._topics),),
+            partition_assignment_strategy=(assignor_for(self._topics, self._exclusive),),
             session_timeout_ms=self._config.session_timeout_ms,
             heartbeat_interval_ms=self._config.heartbeat_interval_ms,
             max_poll_interval_ms=self._config.max_poll_interval_ms,
@@ -294,6 +308,7 @@ class KafkaSubscription:
                 self._consumer.seek(place.kafka, place.after)
                 self._consumer.resume(place.kafka)
             self._places = dict(sorted(places.items()))
+            self._gained.update(new)
             self._order = deque(self._places)
             membership.taken_over({tp: found.offset for tp, found in committed.items()})
         return True

@@ -56,6 +56,11 @@ class Subscription(Protocol):
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions that this consumer reads now. In a group it may change in `poll`."""
 
+    def gained(self) -> frozenset[TopicPartition]:
+        """Partitions of the assignment that came since the last call. One that had gone and came back is among
+        them: in between another member may have owned it, and this one's position is what the group committed.
+        In a group it may change in `poll`."""
+
     async def poll(self, *, max_records: int = 1000, timeout_s: float = 1.0) -> Sequence[StoredRecord]:
         """Next records, in offset order within each partition; waits up to `timeout_s` for the first, then
         returns what is ready. Empty on time-out."""
@@ -104,10 +109,12 @@ class Log(Protocol):
         *,
         group: str | None = None,
         start: Literal["earliest", "latest"] | Mapping[TopicPartition, int] = "earliest",
+        exclusive: bool = False,
     ) -> AbstractAsyncContextManager[Subscription]:
         """Read topics, alone (every partition) or as a member of a group (a share of them, from what the
-        group committed). `start` holds where nothing was committed; a mapping names offsets, and partitions
-        that it lacks start at the earliest record."""
+        group committed). In an `exclusive` group the member that joined first has every partition and the others
+        stand by with none; all members must say it alike. `start` holds where nothing was committed; a mapping
+        names offsets, and partitions that it lacks start at the earliest record."""
 
     async def aclose(self) -> None:
         """Let go of files and connections. What was appended stays."""

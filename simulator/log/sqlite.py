@@ -136,10 +136,11 @@ class SqliteLog:
         *,
         group: str | None = None,
         start: Literal["earliest", "latest"] | Mapping[TopicPartition, int] = "earliest",
+        exclusive: bool = False,
     ) -> AbstractAsyncContextManager[Subscription]:
         """See `Log`. Members of one group must subscribe to the same topics. Raises TopicError for an unknown
-        topic, LogError if other members read other topics."""
-        return SqliteSubscription.open(self, tuple(dict.fromkeys(topics)), group, start)
+        topic, LogError if other members read other topics or share them otherwise."""
+        return SqliteSubscription.open(self, tuple(dict.fromkeys(topics)), group, start, exclusive=exclusive)
 
     async def aclose(self) -> None:
         """Leave all groups and close the file. Safe to call again."""
@@ -152,11 +153,14 @@ class SqliteLog:
 
     # --- for subscriptions --------------------------------------------------------------------------------
 
-    async def join(self, group: str, topics: Iterable[str]) -> int:
+    async def join(self, group: str, topics: Iterable[str], *, exclusive: bool = False) -> int:
         """Become a member of a group; returns the member's id."""
 
         def run(conn: sqlite3.Connection, catalogue: store.Catalogue) -> tuple[int, Iterable[str]]:
-            return groups.join(conn, catalogue, group, topics, self.max_poll_interval_s), topics
+            member = groups.join(
+                conn, catalogue, group, topics, self.max_poll_interval_s, exclusive=exclusive
+            )
+            return member, topics
 
         member = await self.write(run)
         self._members[member] = group

@@ -1,10 +1,10 @@
 """Consumer groups in an SQLite log: who is a member, who owns which partition since when, what is committed.
 
-The topics of a group are shared together: partition p of each belongs to the same member, and members get
-ranges of p in the order in which they joined. Every change of the membership starts a *generation*. A
-partition's assignment keeps the generation since which its owner has owned it without a break; a member that
-last looked at generation g owns a partition if it is the assigned member and has been since g or earlier.
-Otherwise somebody else may have read and committed in between, so its commits are refused, as Kafka refuses
+The topics of a group are shared together: partition p of each belongs to the same member, and members get ranges of p
+in the order in which they joined; in an exclusive group the first has all of them. Every change of the membership
+starts a *generation*. A partition's assignment keeps the generation since which its owner has owned it without a
+break; a member that last looked at generation g owns a partition if it is the assigned member and has been since g or
+earlier. Otherwise somebody else may have read and committed in between, so its commits are refused, as Kafka refuses
 those of an old generation.
 
 All functions are blocking; those that write run within the caller's transaction.
@@ -50,21 +50,30 @@ def join(
     group: str,
     topics: Iterable[str],
     max_poll_interval_s: float,
+    *,
+    exclusive: bool = False,
 ) -> int:
     """Become a member, after expelling dead ones; returns its id. Raises LogError if living members read
-    other topics, TopicError for an unknown topic."""
+    other topics or share them otherwise, TopicError for an unknown topic."""
     wanted = sorted(topics)
     for topic in wanted:
         catalogue.ids(conn, topic)
     dead = dead_members(conn, group)
     conn.executemany("DELETE FROM members WHERE id = ?", [(member,) for member in dead])
-    row = conn.execute("SELECT topics FROM groups WHERE name = ?", (group,)).fetchone()
+    row = conn.execute("SELECT topics, exclusive FROM groups WHERE name = ?", (group,)).fetchone()
     if row is None:
-        conn.execute("INSERT INTO groups VALUES (?, ?, 0)", (group, json.dumps(wanted)))
-    elif (existing := json.loads(row[0])) != wanted:
+        conn.execute("INSERT INTO groups VALUES (?, ?, ?, 0)", (group, json.dumps(wanted), exclusive))
+    elif (json.loads(row[0]), bool(row[1])) != (wanted, exclusive):
         if _members(conn, group):
-            raise LogError(f"members of group {group!r} read {existing}; another can't read {wanted}")
-        conn.execute("UPDATE groups SET topics = ? WHERE name = ?", (json.dumps(wanted), group))
+            how = " exclusively" if row[1] else ""
+            raise LogError(
+                f"members of group {group!r} read {json.loads(row[0])}{how}; another can't read {wanted}"
+                f"{' exclusively' if exclusive else ''}"
+            )
+        conn.execute(
+            "UPDATE groups SET topics = ?, exclusive = ? WHERE name = ?",
+            (json.dumps(wanted), exclusive, group),
+        )
     joined = conn.execute(
         "INSERT INTO members (group_name, process, polled_s, max_poll_interval_s) VALUES (?, ?, ?, ?)",
         (group, this_process(), time.monotonic(), max_poll_interval_s),
@@ -164,14 +173,14 @@ def assign(members: list[int], partitions: int) -> list[int]:
 
 
 def _rebalance(conn: sqlite3.Connection, catalogue: Catalogue, group: str) -> list[str]:
-    row = conn.execute("SELECT topics, generation FROM groups WHERE name = ?", (group,)).fetchone()
+    row = conn.execute("SELECT topics, exclusive, generation FROM groups WHERE name = ?", (group,)).fetchone()
     topics: list[str] = json.loads(row[0])
-    generation = row[1] + 1
+    generation = row[2] + 1
     conn.execute("UPDATE groups SET generation = ? WHERE name = ?", (generation, group))
     before = dict(conn.execute("SELECT partition, member_id FROM assignments WHERE group_name = ?", (group,)))
     members = _members(conn, group)
     partitions = max(len(catalogue.ids(conn, topic)) for topic in topics)
-    owners = dict(enumerate(assign(members, partitions))) if members else {}
+    owners = dict(enumerate(assign(members[:1] if row[1] else members, partitions))) if members else {}
     for partition in before.keys() - owners.keys():
         conn.execute("DELETE FROM assignments WHERE group_name = ? AND partition = ?", (group, partition))
     for partition, owner in owners.items():

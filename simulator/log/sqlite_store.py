@@ -52,7 +52,12 @@ CREATE TABLE time_index (
   offset INTEGER NOT NULL,
   PRIMARY KEY (partition_id, max_before_ms, offset)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE groups (name TEXT PRIMARY KEY, topics TEXT NOT NULL, generation INTEGER NOT NULL) STRICT;
+CREATE TABLE groups (
+  name TEXT PRIMARY KEY,
+  topics TEXT NOT NULL,
+  exclusive INTEGER NOT NULL,
+  generation INTEGER NOT NULL
+) STRICT;
 CREATE TABLE members (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   group_name TEXT NOT NULL,

@@ -29,14 +29,18 @@ _CHECK_DEAD_S = 1.0
 class SqliteSubscription:
     """A `Subscription`. For one task: only `commit` and `transact` may run beside a `poll`."""
 
-    def __init__(self, log: SqliteLog, topics: tuple[str, ...], group: str | None, start: Start) -> None:
+    def __init__(
+        self, log: SqliteLog, topics: tuple[str, ...], group: str | None, start: Start, exclusive: bool
+    ) -> None:
         self._log = log
         self._topics = topics
         self._group = group
         self._start = start
+        self._exclusive = exclusive
         self._member: groups.Member | None = None
         self._ids: dict[TopicPartition, int] = {}
         self._positions: dict[TopicPartition, int] = {}
+        self._gained: set[TopicPartition] = set()
         self._order: deque[TopicPartition] = deque()
         self._listener = Listener(log.wakeup_folder, topics)
         self._polling = anyio.ResourceGuard("polling this subscription")
@@ -45,10 +49,16 @@ class SqliteSubscription:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, log: SqliteLog, topics: tuple[str, ...], group: str | None, start: Start
+        cls,
+        log: SqliteLog,
+        topics: tuple[str, ...],
+        group: str | None,
+        start: Start,
+        *,
+        exclusive: bool = False,
     ) -> AsyncIterator[Subscription]:
         """Subscribe, and leave again at the end."""
-        subscription = cls(log, topics, group, start)
+        subscription = cls(log, topics, group, start, exclusive)
         try:
             await subscription._begin()
             yield subscription
@@ -62,6 +72,12 @@ class SqliteSubscription:
     def assignment(self) -> frozenset[TopicPartition]:
         """See `Subscription`."""
         return frozenset(self._positions)
+
+    def gained(self) -> frozenset[TopicPartition]:
+        """See `Subscription`."""
+        gained = frozenset(self._gained & self._positions.keys())
+        self._gained.clear()
+        return gained
 
     async def poll(self, *, max_records: int = 1000, timeout_s: float = 1.0) -> Sequence[StoredRecord]:
         """See `Subscription`. Ready partitions share `max_records` fairly."""
@@ -152,11 +168,12 @@ class SqliteSubscription:
         else:
             ends = await self._log.end_offsets(self._topics)
             self._positions = {tp: self._first_offset(tp, ends) for tp in self._ids}
+            self._gained.update(self._ids)
             self._order.extend(self._ids)
 
     async def _join(self, group: str) -> None:
         with anyio.CancelScope(shield=True):  # a member that nobody knows of would keep its partitions
-            member = await self._log.join(group, self._topics)
+            member = await self._log.join(group, self._topics, exclusive=self._exclusive)
         self._member = groups.Member(group, member, 0)
         now = time.monotonic()
         self._heartbeat_at = now + self._log.max_poll_interval_s / groups.HEARTBEATS
@@ -193,6 +210,7 @@ class SqliteSubscription:
                 positions[tp] = self._positions[tp]
             else:
                 positions[tp] = committed[tp] if tp in committed else self._first_offset(tp, ends)
+                self._gained.add(tp)
         self._positions = positions
         self._order = deque(positions)
         self._member = member._replace(generation=share.generation)

@@ -198,7 +198,11 @@ class Trajectory(msgspec.Struct, kw_only=True):
         else:
             expected["trajectory"] = self.id
         if isinstance(event, ResponseEvent | CommittedEvent):
-            expected |= {"as_of": anchor.segment, "step": STEPS[name]}
+            expected |= {
+                "as_of": anchor.segment,
+                "step": STEPS[name],
+                "event_time_us": self.event_time_us,
+            }
         for field, value in expected.items():
             if getattr(event, field) != value:
                 raise InvariantError(
@@ -339,7 +343,8 @@ class Trajectory(msgspec.Struct, kw_only=True):
     def _closed(self, reason: str, *causes: str) -> TrajectoryClosedEvent:
         self.waiting, self.turns, self.verdict = (), (), None
         answered = self.taken.keys() - self.failures.keys()
-        expected = expected_metrics(self.ieu, ablate_commit=self.ablate_commit)
+        # Closed before R1's verdict came, that may still come, and fail R1: then `fi` is asked as well.
+        expected = expected_metrics(self.ieu or "fail", ablate_commit=self.ablate_commit)
         return TrajectoryClosedEvent(
             id=f"{self.id}/closed",
             run=self.anchor.run,

@@ -1,0 +1,180 @@
+"""The roles of one run as real processes, killed and started again at will."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import IO
+
+import anyio
+import msgspec
+
+from simulator.log import open_log
+from simulator.plan import RunOptions, plan_run
+from simulator.run import execute
+from simulator.runfolder import NOTE_NAME, VERDICTS_NAME
+from tests.conftest import ROOT
+from tests.roles.invariants import History, anomalies
+
+EGOSTREAM = (sys.executable, "-m", "egostream")
+LABEL = "slow"
+SYSTEM = f"{LABEL}=tests.workers.slow_memory:SlowMemory"
+DATA = "synthetic:seed=5,wearers=4,segments_per_day=30,observations_per_segment=6,anchors_per_day=12"
+"""9,000 s of life in four partitions, so that two agents and two judges have two each."""
+
+
+def environment() -> dict[str, str]:
+    paths = os.pathsep.join((str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])))
+    return {**os.environ, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
+
+
+class Fleet:
+    """Processes by name. Their standard errors are files in `folder`."""
+
+    def __init__(self, folder: Path, commands: Mapping[str, tuple[object, ...]]) -> None:
+        self.folder = folder
+        self.commands = commands
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.ended: dict[str, int] = {}
+        """Name → exit code of those that ended by themselves."""
+        self.ends_with: dict[str, int] = {}
+        """Name → exit code, where it is to be another than 0."""
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            command = [*EGOSTREAM, *map(str, self.commands[name])]
+            with self._errors(name) as errors:
+                self.running[name] = subprocess.Popen(
+                    command,
+                    cwd=ROOT,
+                    env=environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=errors,
+                    stderr=errors,
+                )
+
+    def _errors(self, name: str) -> IO[bytes]:
+        return (self.folder / f"{name}.txt").open("ab")
+
+    def said(self, name: str) -> str:
+        return (self.folder / f"{name}.txt").read_text(errors="replace")
+
+    def kill(self, *names: str) -> None:
+        """kill -9, and no trace of it left."""
+        for name in names:
+            process = self.running.pop(name, None)
+            if process is not None:  # else it had ended
+                process.kill()
+                process.wait()
+
+    def check(self) -> None:
+        """Nobody ended by itself but at the end of the run."""
+        for name, process in list(self.running.items()):
+            code = process.poll()
+            if code is not None:
+                del self.running[name]
+                self.ended[name] = code
+                assert code == self.ends_with.get(name, 0), (
+                    f"{name} ended with {code}: {self.said(name)[-3000:]}"
+                )
+
+    def wait(self, *names: str, deadline_s: float) -> None:
+        """Until these have ended by themselves, and well."""
+        self.wait_for(lambda: all(name in self.ended for name in names), deadline_s)
+
+    def wait_for(self, condition: Callable[[], bool], deadline_s: float) -> None:
+        """Until it holds; fails when a process ends badly, or after `deadline_s`, naming who still runs."""
+        ends_s = time.monotonic() + deadline_s
+        while not condition():
+            self.check()
+            assert time.monotonic() < ends_s, f"after {deadline_s:g} s, running: {', '.join(self.running)}"
+            time.sleep(0.05)
+
+    def sleep(self, seconds: float) -> None:
+        ends_s = time.monotonic() + seconds
+        while time.monotonic() < ends_s:
+            self.check()
+            time.sleep(0.05)
+
+
+@contextmanager
+def fleet(folder: Path, commands: Mapping[str, tuple[object, ...]]) -> Iterator[Fleet]:
+    """None of its processes is left at the end."""
+    processes = Fleet(folder, commands)
+    try:
+        yield processes
+    finally:
+        processes.kill(*processes.running)
+
+
+def workers(
+    log: object,
+    out: Path,
+    *options: object,
+    system: str = SYSTEM,
+    data: str = DATA,
+    rate: object = "inf",
+    agents: int = 2,
+    judges: int = 2,
+) -> dict[str, tuple[object, ...]]:
+    """The commands of a whole run: one replayer and conductor, several agents and judges, a scoreboard."""
+    where = ("--log", log, "--run", "any", "-q")
+    run = ("--data", data, "--system", system, "--log", log, "--out", out, "--rate", rate, "-q", *options)
+    return {
+        "replayer": ("worker", "replayer", *run),
+        "conductor": ("worker", "conductor", *where),
+        **{f"judge-{i}": ("worker", "judge", *where) for i in range(judges)},
+        **{f"agent-{i}": ("worker", "agent", "--system", system, *where) for i in range(agents)},
+        "scoreboard": ("worker", "scoreboard", "--out", out, *where),
+    }
+
+
+def undisturbed(out: Path, **options: object) -> bytes:
+    """The verdicts of the same run in this process, on a log of its own, as fast as it goes."""
+    asked = {"data": DATA, "systems": (SYSTEM,), **options}
+    plan = plan_run(RunOptions(out=out, **asked))  # type: ignore[arg-type]  # options by name, as a test gives them
+    anyio.run(execute, plan)
+    return (out / VERDICTS_NAME).read_bytes()
+
+
+def torment(processes: Fleet, rng: Random, kills: int, *, longest_s: float = 2.0) -> None:
+    """Kill a random worker again and again, each started again a moment later, or, where another of its kind
+    remains, much later."""
+    down: dict[str, float] = {}
+    for _ in range(kills):
+        processes.sleep(rng.uniform(0.2, longest_s))
+        victims = sorted(set(processes.running) - {"scoreboard"})
+        victim = victims[int(rng.random() * len(victims))]
+        processes.kill(victim)
+        kind = victim.partition("-")[0]
+        others = [name for name in processes.running if name.partition("-")[0] == kind]
+        patience_s = 3 * longest_s if others and rng.random() < 0.5 else longest_s / 2
+        down[victim] = time.monotonic() + rng.uniform(0, patience_s)
+        for name in [name for name, at_s in down.items() if at_s <= time.monotonic()]:
+            del down[name]
+            processes.start(name)
+    processes.start(*down)
+
+
+def run_of(out: Path) -> str:
+    """The run that a folder belongs to."""
+    run: str = msgspec.json.decode((out / NOTE_NAME).read_bytes())["run"]
+    return run
+
+
+def history_of(log: str, run: str) -> History:
+    async def read() -> History:
+        async with open_log(log) as opened:
+            return await History.read(opened, run)
+
+    return anyio.run(read)
+
+
+def log_anomalies(log: str, run: str) -> list[str]:
+    return anomalies(history_of(log, run))
