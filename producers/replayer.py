@@ -197,6 +197,19 @@ class _Lanes:
         held = self._options.policy == "hold" and not self._progress.may_publish(stream, segment)
         return not held and self._progress.lag(stream, segment) <= self.max_lag
 
+    async def hear(self) -> None:
+        """Take in what the lanes have written meanwhile, where lanes are waited for."""
+        if self._options.lanes:
+            await self._read(0)
+
+    def open_in_batch(self, stream: str, segment: int) -> bool:
+        """Open a segment, if it may be published, by what was heard at the beginning of a batch: the segments of
+        that batch are owed in any case."""
+        if self._options.policy == "hold" and not self._progress.may_publish(stream, segment):
+            return False
+        self.max_lag = max(self.max_lag, self._progress.lag(stream, segment))
+        return True
+
     async def open(self, stream: str, segment: int, clock: Clock) -> float:
         """Wait until a segment may be published, time being paused; gives the real seconds that it was
         held."""
@@ -379,13 +392,13 @@ class _Replay:
             self._held_s += held_s
             self._held_until_s = self._clock.real.now()
 
-    def _due(self, most: int) -> Stretch:
+    def _due(self, most: int, is_open: Callable[[str, int], bool]) -> Stretch:
         """The next events of one stream that are due; none where a gate may be shut."""
         event, horizon_us = self._upcoming.head, self._clock.horizon_us
         if event is None or event.event_time_us > horizon_us:
             return []
         if self._is_gated(event):
-            if not self._lanes.open_as_known(event.stream, self._gates[event.stream]):
+            if not is_open(event.stream, self._gates[event.stream]):
                 return []
             del self._gates[event.stream]
         due = self._upcoming.take(horizon_us, most)
@@ -408,22 +421,25 @@ class _Replay:
 
     async def _publish_ahead(self, ahead: AppendAhead) -> None:
         """At an infinite rate: encode a full batch while the log takes in the one before."""
+        await self._lanes.hear()
         records: list[Record] = []
         now_us = wall_us()
-        while due := self._due(self._options.max_batch - len(records)):
+        while due := self._due(self._options.max_batch - len(records), self._lanes.open_in_batch):
             records += self._recorder.records(due, wall_us=now_us)
             if len(records) == self._options.max_batch:
                 break
             await checkpoint()  # the append under way is to reach the network or its thread
+        if not records:
+            return  # the clock was set meanwhile
         await ahead.append(records, partial(self._tell, self._so_far(None), last=self._upcoming.head is None))
 
     async def _publish_timed(self) -> None:
         """At a finite rate: all that is due, and how late it was."""
         batch: list[Event] = []
-        while len(batch) < self._options.max_batch and (
-            due := self._due(self._options.max_batch - len(batch))
-        ):
+        while due := self._due(self._options.max_batch - len(batch), self._lanes.open_as_known):
             batch += due
+            if len(batch) == self._options.max_batch:
+                break
         clock, real = self._clock, self._clock.real
         # time stood still while it was held: nothing was due before that ended
         due_s = [max(clock.due_wall(event.event_time_us), self._held_until_s) for event in batch]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producers.lifelog import DAY1_US, DAY_US, SEGMENT_US, Lifelog, RawObservation, SegmentSpan
-from producers.timeline import Part, timeline
+from producers.timeline import Part, Upcoming, stretches, timeline
 from simulator.events import Event, ObservationEvent, SegmentClosedEvent, StreamEndedEvent, decode, encode
 
 
@@ -194,3 +194,35 @@ def test_order_numbers_and_ids_hold_for_any_lifelogs(
 def test_the_events_survive_the_wire_and_are_the_same_each_time(logs: list[Lifelog]) -> None:
     events = list(timeline(logs, "r"))
     assert [decode(encode(event)) for event in events] == events == list(timeline(logs, "r"))
+
+
+@given(two_streams, st.integers(1, 2))
+def test_stretches_are_of_one_stream_and_end_where_a_segment_does(logs: list[Lifelog], loop: int) -> None:
+    events: list[Event] = []
+    for stretch in stretches(logs, "r", loop=loop):
+        assert len({event.stream for event in stretch}) == 1
+        assert all(isinstance(event, ObservationEvent) for event in stretch[:-1])
+        events += stretch
+    # a stable sort by time of one stream after the other is the merge
+    alone = [event for log in logs for event in events if event.stream == log.stream]
+    assert events == sorted(alone, key=lambda event: event.event_time_us)
+
+
+@given(two_streams, st.lists(st.tuples(st.integers(0, 1100), st.integers(1, 4)), max_size=30))
+def test_takes_what_is_due_and_no_more_than_asked_for(
+    logs: list[Lifelog], steps: list[tuple[int, int]]
+) -> None:
+    events = list(timeline(logs, "r"))
+    upcoming = Upcoming(stretches(logs, "r"))
+    taken: list[Event] = []
+    for window, most in [*steps, *[(10_000, 3)] * len(events)]:
+        horizon_us = DAY1_US + window * SEGMENT_US
+        some = upcoming.take(horizon_us, most)
+        taken += some
+        assert len(some) <= most
+        assert all(event.event_time_us <= horizon_us for event in some)
+        assert taken == events[: len(taken)]
+        assert upcoming.head == (events[len(taken)] if len(taken) < len(events) else None)
+        if not some and upcoming.head is not None:
+            assert upcoming.head.event_time_us > horizon_us
+    assert taken == events
