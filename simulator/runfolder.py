@@ -44,7 +44,11 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
     can't be used, or belongs to a run on another log.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if folder.exists() and not folder.is_dir():
+            raise FileExistsError
+        if log is None or "://" not in log:  # else once it was reached, see `note_run`
+            folder.mkdir(parents=True, exist_ok=True)
+            Path(log or folder).absolute().parent.mkdir(parents=True, exist_ok=True)
         if overwrite:
             names = (*RESULT_NAMES, NOTE_NAME)
             for path in (*folder.glob(f"{LOG_NAME}*"), *(folder / name for name in names)):
@@ -67,6 +71,7 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
 def note_run(folder: Path, log: str | None, run: str) -> None:
     """Note in `run.json` where the log is, once it was reached. Blocking."""
     where = _Where(log=_noted(log), run=run)
+    folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / NOTE_NAME, msgspec.json.format(msgspec.json.encode(where)) + b"\n")
 
 
