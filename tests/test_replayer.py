@@ -346,6 +346,21 @@ class TestEvents:
             assert again.events == 0
             assert (await log.end_offsets((TOPICS.control,)))[TopicPartition(TOPICS.control, 0)] == 1
 
+    async def test_goes_on_where_a_batch_is_there_in_part(self, tmp_path: Path) -> None:
+        lifelogs = [even_lifelog("A", 4, 10), even_lifelog("B", 4, 9)]
+        expected = sorted(timeline(lifelogs, RUN), key=lambda e: (e.event_time_us, e.stream))
+        async with SqliteLog.open(tmp_path / "log.db") as log:
+            await log.create_topics(TOPICS.partitions(2))
+            # Kafka writes each partition by itself: B's part of a batch is in the log, A's is not
+            there = [e for e in expected if e.stream == "A"][:13] + [e for e in expected if e.stream == "B"][
+                :25
+            ]
+            await log.append(RECORDER.records(there))
+            await replay(log, RECORDER, lifelogs, Clock(0, math.inf))
+            found = await published(log)
+        for stream in "AB":
+            assert [e for e in found if e.stream == stream] == [e for e in expected if e.stream == stream]
+
     async def test_refuses_to_go_on_with_another_replay(self) -> None:
         log = MemoryLog()
         await replay(log, RECORDER, [even_lifelog("A", 3, 7)], Clock(0, math.inf))
