@@ -43,9 +43,10 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
     `overwrite` deletes a log file and results that are there, and nothing else. Raises ConfigError where the folder
     can't be used, or belongs to a run on another log.
     """
+    is_file = f"{folder} is a file: --out takes a folder"
     try:
-        if folder.exists() and not folder.is_dir():
-            raise FileExistsError
+        if folder.is_file():
+            raise ConfigError(is_file)
         if log is None or "://" not in log:  # else once it was reached, see `note_run`
             folder.mkdir(parents=True, exist_ok=True)
             Path(log or folder).absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +63,7 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
                     "to take the folder (a log on Kafka stays as it is)"
                 )
     except FileExistsError:
-        raise ConfigError(f"{folder} is a file: --out takes a folder") from None
+        raise ConfigError(is_file) from None
     except OSError as error:
         raise ConfigError(f"{folder} can't be used for a run: {error.strerror}") from error
     return log or str(log_path(folder))
