@@ -137,7 +137,7 @@ class Silent(Behaved):
 class Dies(Behaved):
     """Is gone after a while."""
 
-    def __init__(self, replies: int = 40) -> None:
+    def __init__(self, replies: int = 15) -> None:
         super().__init__()
         self.replies = replies
 
