@@ -37,8 +37,8 @@ from simulator.events import (
 from simulator.intake import decode_records, read_to_end
 from simulator.log.protocol import Log, StoredRecord, TopicPartition
 from simulator.outbox import Outbox, Ticket
-from simulator.ownership import Ownership, partition_of
-from simulator.topics import Recorder, Topics, wall_us
+from simulator.ownership import Ownership
+from simulator.topics import Recorder, Topics, partition_of, wall_us
 
 OpenMemory = Callable[[str, str], MemorySystem]
 """(lane, stream) → a new, empty memory system."""

@@ -36,9 +36,9 @@ from simulator.events import (
 from simulator.intake import check_readable, decode_records, read_to_end
 from simulator.log.protocol import Log, TopicPartition
 from simulator.outbox import Outbox, Ticket
-from simulator.ownership import Ownership, partition_of
+from simulator.ownership import Ownership
 from simulator.protocols.streammembench import STEPS, trajectory_id
-from simulator.topics import Recorder, Topics
+from simulator.topics import Recorder, Topics, partition_of
 
 JUDGE_ROLE = "judge"
 

@@ -35,9 +35,9 @@ from simulator.events import (
 from simulator.intake import dead_letter, decode_records, read_to_end
 from simulator.log.protocol import Log, StoredRecord
 from simulator.outbox import positions_after
-from simulator.ownership import Ownership, partition_of
+from simulator.ownership import Ownership
 from simulator.protocols.streammembench import INPUTS, input_of
-from simulator.topics import Recorder, Topics
+from simulator.topics import Recorder, Topics, partition_of
 
 CONDUCTOR_ROLE = "conductor"
 

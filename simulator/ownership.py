@@ -54,8 +54,3 @@ class Ownership:
         """The records that were read for partitions owned before and still: the others are read again from
         the first, or are somebody else's."""
         return [r for r in records if r.partition in self.owned and r.partition not in gained]
-
-
-def partition_of(streams: Sequence[str], partitions: int) -> dict[str, int]:
-    """Stream → partition: stream i lies in partition i mod `partitions`."""
-    return {stream: i % partitions for i, stream in enumerate(streams)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from simulator.events import SCHEMA_VERSION, Event, LaneEvent, RunStartedEvent, encode, kind_of
@@ -74,6 +74,11 @@ def wall_us() -> int:
     return time.time_ns() // 1000
 
 
+def partition_of(streams: Sequence[str], partitions: int) -> dict[str, int]:
+    """Stream → partition: stream i lies in partition i mod `partitions`."""
+    return {stream: i % partitions for i, stream in enumerate(streams)}
+
+
 _new = tuple.__new__
 
 
@@ -91,7 +96,7 @@ class Recorder:
     @classmethod
     def for_run(cls, started: RunStartedEvent) -> Recorder:
         """The recorder of a run: stream i lies in partition i mod `partitions`."""
-        return cls(started.run, {stream: i % started.partitions for i, stream in enumerate(started.streams)})
+        return cls(started.run, partition_of(started.streams, started.partitions))
 
     def record(self, event: Event, **wall_times_us: int) -> Record:
         """One event as a record. `wall_us` (now) is added unless given; so are others, such as `began_us`."""
