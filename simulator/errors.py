@@ -9,6 +9,7 @@ EgostreamError
 │   └── FencedError       this consumer lost its partitions; what it did was not committed
 ├── DecodeError           bytes that are no event; they go whole to the dead-letter topic
 ├── InvariantError        a broken invariant; carries the offending events' ids
+├── EncoderError          the text encoder's process can't do its work
 ├── MemorySystemError     a memory system failed; carries lane, operation and reason
 └── StallError            nothing moves; names who waits for what
 """
@@ -69,6 +70,10 @@ class InvariantError(EgostreamError):
     def __init__(self, message: str, events: Sequence[str] = ()) -> None:
         self.events = tuple(events)
         super().__init__(f"{message} (events: {', '.join(self.events)})" if events else message)
+
+
+class EncoderError(EgostreamError):
+    """The text encoder's process died, was too slow or can't encode a text."""
 
 
 class MemorySystemError(EgostreamError):
