@@ -28,7 +28,7 @@ from anyio.lowlevel import checkpoint
 from simulator.errors import LogError
 from simulator.log.kafka_client import close, log_error, translated
 from simulator.log.kafka_membership import Membership, assignor_for
-from simulator.log.kafka_places import Place, stored
+from simulator.log.kafka_places import AsStored, Place
 from simulator.log.kafka_producer import place_records
 from simulator.log.protocol import Record, StoredRecord, Subscription, TopicPartition
 
@@ -174,7 +174,7 @@ class KafkaSubscription:
             if not self._places and timeout_s > 0:
                 await self._sleep(timeout_s)
             return
-        found: Mapping[KafkaPartition, list[Any]] = {}
+        found: Mapping[KafkaPartition, list[StoredRecord]] = {}
         try:
             if timeout_s <= 0:
                 found = await self._consumer.getmany(*empty)
@@ -213,7 +213,7 @@ class KafkaSubscription:
         taken: list[StoredRecord] = []
         for i, tp in enumerate(ready):
             share = -(-(max_records - len(taken)) // (len(ready) - i))
-            taken += stored(tp, self._places[tp].take(share))
+            taken += self._places[tp].take(share)
             if len(taken) >= max_records:
                 break
         self._order.rotate(-1)
@@ -249,6 +249,8 @@ class KafkaSubscription:
         try:
             with translated(self._config, what), anyio.fail_after(self._config.timeout_s):
                 await self._consumer.start()
+            fetcher = self._consumer._fetcher
+            fetcher._records = AsStored(self._config.prefix, fetcher._records)
         except LogError as error:
             if isinstance(error.__cause__, kafka_errors.InconsistentGroupProtocolError):
                 raise LogError(

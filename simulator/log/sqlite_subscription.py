@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import anyio
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from simulator.errors import LogError
 from simulator.log import sqlite_groups as groups
@@ -88,6 +89,8 @@ class SqliteSubscription:
                     await self._keep_membership(self._member)
                 self._listener.drain()
                 if runs := await self._fetch(max_records):
+                    # A read in its thread ends with its result all the same, and whom it would go to may be gone
+                    await checkpoint_if_cancelled()
                     return self._take(runs)
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
