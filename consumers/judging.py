@@ -70,6 +70,7 @@ class _Judging:
         self.taken: set[str] = set()
         """Ids of verdicts that are in the log or on their way there."""
         self.partition = partition_of(started.streams, started.partitions)
+        self.only = frozenset(started.only)
         self.lanes = {f"{s}@{stream}": stream for s in started.systems for stream in started.streams}
         self.known: frozenset[int] = frozenset()
         """Partitions that are ours, and whose verdicts in the log are in `taken`."""
@@ -177,8 +178,9 @@ class _Judging:
 
     def _take(self, event: AnyEvent, anchor: AnchorEvent, metric: Metric) -> bool:
         assert isinstance(event, LaneEvent)
-        verdict_id = f"{trajectory_id(event.lane, anchor)}/{metric}"
-        if verdict_id in self.taken:
+        trajectory = trajectory_id(event.lane, anchor)
+        verdict_id = f"{trajectory}/{metric}"
+        if verdict_id in self.taken or (self.only and trajectory not in self.only):
             return False
         self.taken.add(verdict_id)
         return True

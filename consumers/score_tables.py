@@ -63,6 +63,8 @@ def summary_lines(scores: Scores) -> list[str]:
         lines = [f"{size}: every metric judged."]
     else:
         lines = [f"{size}: nothing to judge."]
+    if scores.retried:
+        lines.append(f"{_number(scores.retried, 'trajectory', 'trajectories')} as a retry left them.")
     if not scores.ended:
         lines.append("The run has not ended: these are the scores so far.")
     if scores.anchors != scores.announced_anchors:
@@ -234,6 +236,7 @@ _TRACED: Final = (
     "time",
     "anchor",
     "trajectory",
+    "attempt",
     "evidence_id",
     "evidence_type",
     "subject",

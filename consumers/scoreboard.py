@@ -28,12 +28,8 @@ from consumers.scores import (
     Scores,
     amount,
     by_count,
-    commit_ablation,
     failure_label,
-    group_rates,
-    label_counts,
-    metric_rates,
-    unjudged_trajectories,
+    tallied,
 )
 from simulator.errors import InvariantError
 from simulator.events import (
@@ -175,7 +171,7 @@ class Scoreboard:
             system: by_count(ingest.error for ingest in self._lane_ingests(started, system) if ingest.error)
             for system in started.systems
         }
-        return Scores(
+        bare = Scores(
             run=started.run,
             ended=self._ended,
             systems=started.systems,
@@ -183,28 +179,12 @@ class Scoreboard:
             isolation=started.isolation,
             announced_anchors=started.anchors,
             anchors=sum(anchor.stream in started.streams for anchor in self._anchors.values()),
-            trajectories=len(rows),
-            unjudged=unjudged_trajectories(rows),
             failed_ingests={system: reasons for system, reasons in failed_ingests.items() if reasons},
             dead_letters=by_count(self._dead.values()),
             strays=tuple(sorted(self._trajectories.keys() - {row.trajectory for row in rows})),
-            scores=tuple(
-                rate
-                for system, kept in by_system.items()
-                for rate in metric_rates(system, system in started.privileged, kept)
-            ),
-            ablation=tuple(commit_ablation(system, kept) for system, kept in by_system.items())
-            if started.ablate_commit
-            else (),
-            labels=tuple(label_counts(system, kept) for system, kept in by_system.items()),
-            thirds=group_rates(by_system, THIRDS, lambda row: row.third),
-            by_evidence_type=group_rates(
-                by_system, sorted({row.evidence_type for row in rows}), lambda row: row.evidence_type
-            ),
-            by_subject=group_rates(by_system, sorted({row.subject for row in rows}), lambda row: row.subject),
             costs=tuple(self._cost(started, system, by_system[system]) for system in started.systems),
-            rows=rows,
         )
+        return tallied(bare, rows, ablated=started.ablate_commit)
 
     def _keep(self, trajectory: str, name: str, part: _Part) -> None:
         if not self._texts and part.text is not None:
@@ -223,11 +203,13 @@ class Scoreboard:
         for stream in started.streams:
             # By length first, so that e10 comes after e9.
             anchors[stream].sort(key=lambda anchor: (anchor.segment, len(anchor.anchor), anchor.anchor))
+        only = frozenset(started.only)
         return tuple(
             self._row(started, system, anchor)
             for system in started.systems
             for stream in started.streams
             for anchor in anchors[stream]
+            if not only or trajectory_id(f"{system}@{stream}", anchor) in only
         )
 
     def _row(self, started: RunStartedEvent, system: str, anchor: AnchorEvent) -> Row:

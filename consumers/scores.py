@@ -74,6 +74,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     errors: dict[str, str]
     closed: bool
     closed_reason: str
+    attempt: int = 1
+    """Above 1 where it was unjudged and run again (`egostream retry`)."""
 
 
 class MetricRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,10 +155,10 @@ class Unjudged(msgspec.Struct, frozen=True, kw_only=True):
     """Trajectories that lack a judged metric. `reasons`: reason of the first such metric → trajectories;
     `systems`: system → trajectories."""
 
-    trajectories: int
-    share: float
-    reasons: dict[str, int]
-    systems: dict[str, int]
+    trajectories: int = 0
+    share: float = 0.0
+    reasons: dict[str, int] = {}
+    systems: dict[str, int] = {}
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,22 +171,28 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     isolation: Isolation
     announced_anchors: int
     anchors: int
-    trajectories: int
-    unjudged: Unjudged
     failed_ingests: dict[str, dict[str, int]]
     """System → reason → segments."""
     dead_letters: dict[str, int]
     """Reason → records."""
     strays: tuple[str, ...]
     """Trajectories in the log that no anchor and system of the run has."""
-    scores: tuple[MetricRate, ...]
-    ablation: tuple[Ablation, ...]
-    labels: tuple[Labels, ...]
-    thirds: tuple[GroupRate, ...]
-    by_evidence_type: tuple[GroupRate, ...]
-    by_subject: tuple[GroupRate, ...]
-    costs: tuple[Cost, ...]
-    rows: tuple[Row, ...]
+    trajectories: int = 0
+    unjudged: Unjudged = Unjudged()
+    scores: tuple[MetricRate, ...] = ()
+    ablation: tuple[Ablation, ...] = ()
+    labels: tuple[Labels, ...] = ()
+    thirds: tuple[GroupRate, ...] = ()
+    by_evidence_type: tuple[GroupRate, ...] = ()
+    by_subject: tuple[GroupRate, ...] = ()
+    costs: tuple[Cost, ...] = ()
+    """Of the run itself: what retries cost is theirs."""
+    rows: tuple[Row, ...] = ()
+
+    @property
+    def retried(self) -> int:
+        """How many trajectories stand as a retry left them."""
+        return sum(row.attempt > 1 for row in self.rows)
 
     @property
     def complete(self) -> bool:
@@ -195,6 +203,46 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
             or self.strays
             or self.anchors != self.announced_anchors
         )
+
+
+def tallied(scores: Scores, rows: Sequence[Row], *, ablated: bool) -> Scores:
+    """The scores with other rows: all that follows from rows worked out from these."""
+    by_system: dict[str, list[Row]] = {system: [] for system in scores.systems}
+    for row in rows:
+        by_system[row.system].append(row)
+    return msgspec.structs.replace(
+        scores,
+        trajectories=len(rows),
+        unjudged=unjudged_trajectories(rows),
+        scores=tuple(
+            rate
+            for system, kept in by_system.items()
+            for rate in metric_rates(system, system in scores.privileged, kept)
+        ),
+        ablation=tuple(commit_ablation(system, kept) for system, kept in by_system.items())
+        if ablated
+        else (),
+        labels=tuple(label_counts(system, kept) for system, kept in by_system.items()),
+        thirds=group_rates(by_system, THIRDS, lambda row: row.third),
+        by_evidence_type=group_rates(
+            by_system, sorted({row.evidence_type for row in rows}), lambda row: row.evidence_type
+        ),
+        by_subject=group_rates(by_system, sorted({row.subject for row in rows}), lambda row: row.subject),
+        rows=tuple(rows),
+    )
+
+
+def with_retry(scores: Scores, retry: Scores, attempt: int) -> Scores:
+    """The scores of a run with what a later retry made of some of its trajectories. A retried trajectory counts as
+    its newest attempt left it, wholly: marks of two attempts are never mixed."""
+    again = {row.trajectory: row for row in retry.rows}
+    rows = [
+        row
+        if (new := again.get(row.trajectory)) is None
+        else msgspec.structs.replace(new, attempt=attempt, third=row.third)
+        for row in scores.rows
+    ]
+    return tallied(scores, rows, ablated=bool(scores.ablation))
 
 
 def failure_label(marks: Mapping[Metric, Mark]) -> tuple[Label | None, str]:

@@ -78,10 +78,8 @@ class Conductor:
         self._past = frozenset(closed)
         self.shared = started.isolation == "shared"
         self.anchors_at: dict[tuple[str, int], list[AnchorEvent]] = defaultdict(list)
-        expected = 0
         for anchor in anchors:
             self.anchors_at[anchor.stream, anchor.segment].append(anchor)
-            expected += 1
         self.lanes = {
             f"{system}@{stream}": _LaneState(f"{system}@{stream}", stream)
             for system in started.systems
@@ -89,7 +87,9 @@ class Conductor:
         }
         for lane, segment in (released or {}).items():
             self.lanes[lane].released = segment
-        self.trajectories = expected * len(started.systems)
+        expected = sum(map(len, self.anchors_at.values())) * len(started.systems)
+        self.trajectories = len(started.only) or expected
+        self._only = frozenset(started.only)
         self.finished = 0
         self.verdicts = 0
         self.unjudged = 0
@@ -150,8 +150,7 @@ class Conductor:
                 (event.id,),
             )
         state.last_delta, state.last_us = event.segment, event.event_time_us
-        for anchor in anchors:
-            trajectory = self._trajectory(state, anchor)
+        for trajectory in self._due(state, anchors):
             if trajectory.id in self._past:
                 self._end(trajectory.id)
             else:
@@ -182,8 +181,7 @@ class Conductor:
         state.queue.clear()
         for (stream, segment), anchors in self.anchors_at.items():
             if stream == state.stream and segment > state.last_delta:
-                for anchor in anchors:
-                    trajectory = self._trajectory(state, anchor)
+                for trajectory in self._due(state, anchors):
                     if trajectory.id not in self._past:
                         out += trajectory.give_up(reason)
                     self._end(trajectory.id)
@@ -214,8 +212,12 @@ class Conductor:
             if not state.failed and state.last_delta < self.started.segments[state.stream] - 1
         }
 
-    def _trajectory(self, state: _LaneState, anchor: AnchorEvent) -> Trajectory:
-        return Trajectory(lane=state.lane, anchor=anchor, ablate_commit=self.started.ablate_commit)
+    def _due(self, state: _LaneState, anchors: Iterable[AnchorEvent]) -> Iterator[Trajectory]:
+        """The trajectories of some anchors on a lane, those that are run."""
+        for anchor in anchors:
+            trajectory = Trajectory(lane=state.lane, anchor=anchor, ablate_commit=self.started.ablate_commit)
+            if not self._only or trajectory.id in self._only:
+                yield trajectory
 
     def _close(self, state: _LaneState, trajectory: Trajectory, reason: str) -> list[Event]:
         if self._holds_snapshot(trajectory):

@@ -264,6 +264,8 @@ class RunStartedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     """How long an attached agent may take for an answer, a commit or a delta."""
     required: tuple[str, ...] = ()
     """Roles that must say `ready` before the first observation is published."""
+    only: tuple[str, ...] = ()
+    """The trajectories that are run, where those are not all: a retry's."""
 
 
 class DatasetReportEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="dataset_report"):

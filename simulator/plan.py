@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -58,6 +58,27 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     overwrite: bool = False
 
 
+_OF_THE_DAY = ("out", "log", "overwrite", "rate", "policy")
+"""Options that say where and how fast, not what."""
+
+
+def noted(options: RunOptions) -> dict[str, Any]:
+    """What a run's folder notes of its options, so that unjudged trajectories can be run again."""
+    data = options.data if options.data.startswith("synthetic:") else str(Path(options.data).absolute())
+    plain = msgspec.structs.asdict(replace(options, data=data))
+    return {name: value for name, value in plain.items() if name not in _OF_THE_DAY}
+
+
+def options_of(note: dict[str, Any], out: Path, log: str | None) -> RunOptions:
+    """The options that a folder noted. Raises ConfigError where they can't be read."""
+    try:
+        return msgspec.convert(
+            {**note, "out": out, "log": log}, RunOptions, dec_hook=lambda _, value: value
+        )  # the hook lets the path through
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{out.parent}: the options noted there can't be read: {error}") from error
+
+
 class Plan(msgspec.Struct, frozen=True):
     """A run worked out and not begun: all input errors have been raised by now."""
 
@@ -96,10 +117,21 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
         "word_budget": str(options.word_budget),
         **panel.describe(),
     }
+    return Plan(options, dataset, systems, announce(options, dataset, systems, identity))
+
+
+def announce(
+    options: RunOptions,
+    dataset: Dataset,
+    systems: Sequence[SystemSpec],
+    identity: dict[str, str],
+    only: tuple[str, ...] = (),
+) -> RunStartedEvent:
+    """A run's first event. `only`: the trajectories that are run, where those are not all."""
     digest = hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
     labels = (*(spec.label for spec in systems), *options.attached)
     privileged = tuple(spec.label for spec in systems if capabilities(spec).privileged)
-    started = RunStartedEvent(
+    return RunStartedEvent(
         id="run/started",
         run=f"run-{digest[:12]}",
         event_time_us=min(log.segments[0].start_time_us for log in dataset.lifelogs.values() if log.segments),
@@ -115,8 +147,19 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
         attached=options.attached,
         answer_timeout_s=options.answer_timeout_s,
         required=(*(agent_role(label) for label in labels), JUDGE_ROLE, CONDUCTOR_ROLE),
+        only=only,
     )
-    return Plan(options, dataset, systems, started)
+
+
+def identity_difference(there: RunStartedEvent, asked: RunStartedEvent) -> str:
+    """The fields in which the identity of a run that is there differs from that of the one asked for."""
+    names = sorted(there.identity.keys() | asked.identity.keys())
+    fields = [
+        f"{name} {there.identity.get(name, 'none')!r} (not {asked.identity.get(name, 'none')!r})"
+        for name in names
+        if there.identity.get(name) != asked.identity.get(name)
+    ]
+    return ", ".join(fields) or "another make-up"
 
 
 def metrics_of(ablate_commit: bool) -> tuple[Metric, ...]:

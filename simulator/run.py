@@ -18,7 +18,6 @@ from consumers.agent import agent_role, run_agent
 from consumers.calls import close_all
 from consumers.judging import JUDGE_ROLE, run_judges
 from consumers.monitor import Progress, monitor
-from consumers.scoreboard import Scoreboard
 from consumers.scores import Scores
 from judges.deterministic import official_judges
 from judges.panel import JudgePanel
@@ -30,22 +29,20 @@ from simulator.errors import ConfigError
 from simulator.events import (
     AnchorEvent,
     DatasetReportEvent,
-    DeadLetterEvent,
     Event,
     RunStartedEvent,
-    VerdictEvent,
 )
-from simulator.files import write_whole
 from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
 from simulator.log.protocol import Log
-from simulator.plan import Plan, metrics_of
-from simulator.runfolder import VERDICTS_NAME, enter_folder, find_run, note_run
+from simulator.plan import Plan, identity_difference, metrics_of, noted
+from simulator.results import read_results, write_results
+from simulator.runfolder import enter_folder, find_run, note_run
 from simulator.topics import Recorder, Topics
 
 
 async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) -> Scores:
-    """Run a plan to its end, write its verdicts into `options.out` and fold the scores. On a log that holds a part of
+    """Run a plan to its end, write its results into `options.out` and give its scores. On a log that holds a part of
     this run it goes on where that ends. Cancelled, it leaves a log that can be read. Nothing is in the folder before
     every memory system has been made.
 
@@ -67,10 +64,11 @@ async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) ->
         )
         async with open_log(url) as log:
             await begin(log, started, preamble(plan), options.out if options.log is None else None)
-            await anyio.to_thread.run_sync(note_run, options.out, options.log, started.run)
+            await anyio.to_thread.run_sync(note_run, options.out, options.log, started.run, noted(options))
             await _run_roles(log, plan, memories, show)
-            await write_verdicts(log, started, options.out)
-            return await fold_scores(log, started)
+            results = await read_results(log, started, options.out)
+            await anyio.to_thread.run_sync(write_results, options.out, results)
+            return results.scores
     finally:
         await close_all(memories.values(), "not begun")  # what no agent took
 
@@ -84,7 +82,7 @@ async def begin(
         return True
     if folder is not None and (other := await find_run(log)):
         raise ConfigError(
-            f"{folder} already holds a run with {_difference(other, started)}: read it with `egostream scores "
+            f"{folder} already holds a run with {identity_difference(other, started)}: read it with `egostream scores "
             f"{folder}`, choose another --out, or pass --overwrite to replace it"
         )
     topics = Topics.of(started.run)
@@ -100,16 +98,6 @@ async def begin(
     # read before they begin.
     await log.append([recorder.record(started)])
     return False
-
-
-def _difference(other: RunStartedEvent, started: RunStartedEvent) -> str:
-    names = sorted(other.identity.keys() | started.identity.keys())
-    fields = [
-        f"{name} {other.identity.get(name, 'none')!r} (not {started.identity.get(name, 'none')!r})"
-        for name in names
-        if other.identity.get(name) != started.identity.get(name)
-    ]
-    return ", ".join(fields) or "another make-up"
 
 
 def open_memory(
@@ -181,45 +169,6 @@ def _take_memory(
 ) -> MemorySystem:
     """The lane's memory made before the run began; a new one where the lane had gone to another process."""
     return memories.pop(lane, None) or open_memory(spec, plan.started, stream, plan.dataset.anchors)
-
-
-async def write_verdicts(log: Log, started: RunStartedEvent, folder: Path) -> Path:
-    """Write `verdicts.jsonl`: the verdicts' values as they are in the log, sorted by id, one a line. Two runs
-    of the same inputs give the same bytes. It appears whole or not at all."""
-    topic = Topics.of(started.run).verdicts
-    lines = sorted(
-        [
-            (event.id, record.value)
-            async for record in read_to_end(log, [topic])
-            for event, _ in decode_records(started.run, [record])[0]
-            if isinstance(event, VerdictEvent)
-        ]
-    )
-    path = folder / VERDICTS_NAME
-    await anyio.to_thread.run_sync(write_whole, path, b"".join(value + b"\n" for _, value in lines))
-    return path
-
-
-async def fold_scores(log: Log, started: RunStartedEvent) -> Scores:
-    """The scores of what the log holds now."""
-    topics = Topics.of(started.run)
-    board = Scoreboard()
-    buried: set[tuple[str, int, int]] = set()
-    async for record in read_to_end(log, [topics.dead]):
-        for event, _ in decode_records(started.run, [record])[0]:
-            board.feed(event, record.headers)
-            if isinstance(event, DeadLetterEvent):
-                buried.add((event.topic, event.partition, event.offset))
-    async for record in read_to_end(
-        log, [topic for topic in topics if topic not in (topics.observations, topics.dead)]
-    ):
-        if (record.topic, record.partition, record.offset) in buried:
-            continue  # it can be decoded, and yet it is no part of the run: an attached agent wrote it out of place
-        for event, _ in decode_records(started.run, [record])[0]:
-            board.feed(event, record.headers)
-    scores = board.scores()
-    assert scores is not None  # it has seen the event from which `started` was made
-    return scores
 
 
 def preamble(plan: Plan) -> list[Event]:

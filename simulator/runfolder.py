@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -21,15 +23,19 @@ LOG_NAME = "log.db"
 NOTE_NAME = "run.json"
 """Says which log holds the run."""
 VERDICTS_NAME = "verdicts.jsonl"
+RETRY_NAME = "retry-{}"
+"""A retry's folder, in the run's; numbered from 1."""
 RESULT_NAMES = (VERDICTS_NAME, "scores.json", "trajectories.csv")
 """What is read off the log at the end of a run, beside it."""
 
 
-class _Where(msgspec.Struct):
-    """What `run.json` says: a file beside it or `kafka://...`, and the run."""
+class Note(msgspec.Struct, omit_defaults=True):
+    """What `run.json` says: a file beside it or `kafka://...`, the run, and the options that it was asked for with
+    (see `simulator.plan.noted`)."""
 
     log: str
     run: str
+    options: dict[str, Any] = {}
 
 
 def log_path(folder: Path) -> Path:
@@ -40,8 +46,8 @@ def log_path(folder: Path) -> Path:
 def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) -> str:
     """Make the folder for a run, or go back into it; gives where its log is. Blocking.
 
-    `overwrite` deletes a log file and results that are there, and nothing else. Raises ConfigError where the folder
-    can't be used, or belongs to a run on another log.
+    `overwrite` deletes a log file, results and retries that are there, and nothing else. Raises ConfigError where the
+    folder can't be used, or belongs to a run on another log.
     """
     is_file = f"{folder} is a file: --out takes a folder"
     try:
@@ -54,9 +60,11 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
             names = (*RESULT_NAMES, NOTE_NAME)
             for path in (*folder.glob(f"{LOG_NAME}*"), *(folder / name for name in names)):
                 path.unlink(missing_ok=True)
+            for retry in retry_folders(folder):
+                shutil.rmtree(retry)
         note = folder / NOTE_NAME
         if note.exists():
-            known = _read_note(note)
+            known = read_note(note)
             if known.log != _noted(log) or (log is not None and known.run != run):
                 raise ConfigError(
                     f"{folder} belongs to run {known.run} on {known.log}: choose another --out, or pass --overwrite "
@@ -69,9 +77,17 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
     return log or str(log_path(folder))
 
 
-def note_run(folder: Path, log: str | None, run: str) -> None:
+def retry_folders(folder: Path) -> list[Path]:
+    """The folders of a run's retries, the first first."""
+    numbered: list[Path] = []
+    while (path := folder / RETRY_NAME.format(len(numbered) + 1)).is_dir():
+        numbered.append(path)
+    return numbered
+
+
+def note_run(folder: Path, log: str | None, run: str, options: dict[str, Any] | None = None) -> None:
     """Note in `run.json` where the log is, once it was reached. Blocking."""
-    where = _Where(log=_noted(log), run=run)
+    where = Note(log=_noted(log), run=run, options=options or {})
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / NOTE_NAME, msgspec.json.format(msgspec.json.encode(where)) + b"\n")
 
@@ -83,9 +99,10 @@ def _noted(log: str | None) -> str:
     return str(Path(log).absolute())
 
 
-def _read_note(note: Path) -> _Where:
+def read_note(note: Path) -> Note:
+    """Read a `run.json`. Blocking. Raises ConfigError where it is none."""
     try:
-        return msgspec.json.decode(note.read_bytes(), type=_Where)
+        return msgspec.json.decode(note.read_bytes(), type=Note)
     except msgspec.DecodeError as error:
         raise ConfigError(f"{note} is no note of a run: {error}") from error
 
@@ -95,13 +112,13 @@ async def open_run(folder: Path) -> AsyncIterator[tuple[Log, RunStartedEvent]]:
     """The log of a finished or running run, and its first event. `folder` may also name a log file itself.
     Raises ConfigError where there is no run."""
     note, path = folder / NOTE_NAME, log_path(folder) if await anyio.Path(folder).is_dir() else folder
-    where = _Where(log=str(path), run="")
+    where = Note(log=str(path), run="")
     if await anyio.Path(note).is_file():
-        where = await anyio.to_thread.run_sync(_read_note, note)
+        where = await anyio.to_thread.run_sync(read_note, note)
     shared = "://" in where.log or Path(where.log).is_absolute()
     if not shared or where.log == str(path):
         # Such a file holds one run, whatever was noted: it may have been copied here.
-        where = _Where(log=str(path), run="")
+        where = Note(log=str(path), run="")
     if "://" not in where.log and not await anyio.Path(where.log).is_file():
         raise ConfigError(
             f"no run at {folder}: there is no {where.log if shared else path.name}. `egostream run --data PATH "

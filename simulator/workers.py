@@ -25,8 +25,9 @@ from simulator.events import AnchorEvent, RunEndedEvent, RunStartedEvent
 from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
 from simulator.log.protocol import Log
-from simulator.plan import Plan, metrics_of
-from simulator.run import begin, fold_scores, open_memory, preamble, run_replayer, write_verdicts
+from simulator.plan import Plan, metrics_of, noted
+from simulator.results import read_results, write_results
+from simulator.run import begin, open_memory, preamble, run_replayer
 from simulator.runfolder import enter_folder, find_run, note_run
 from simulator.topics import Topics
 
@@ -42,7 +43,7 @@ async def replayer_worker(plan: Plan, show: Callable[[Progress], None] | None = 
     )
     async with open_log(url) as log:
         await begin(log, started, preamble(plan))
-        await anyio.to_thread.run_sync(note_run, options.out, options.log, started.run)
+        await anyio.to_thread.run_sync(note_run, options.out, options.log, started.run, noted(options))
         async with anyio.create_task_group() as tasks:
             if show is not None:
                 tasks.start_soon(monitor, log, started, show)
@@ -126,8 +127,10 @@ async def scoreboard_worker(
         if out is not None:
             await anyio.to_thread.run_sync(partial(enter_folder, out, url, started.run, overwrite=False))
             await anyio.to_thread.run_sync(note_run, out, url, started.run)
-            await write_verdicts(log, started, out)
-        return await fold_scores(log, started)
+        results = await read_results(log, started, out)
+        if out is not None:
+            await anyio.to_thread.run_sync(write_results, out, results)
+        return results.scores
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "inspect": "Count what is in a dataset, and list its oddities.",
     "systems": "List the built-in memory systems.",
     "run": "Evaluate memory systems on a dataset.",
+    "retry": "Run again what stayed unjudged.",
     "scores": "Print what a run scored.",
     "tap": "Print the events of one topic of a run.",
     "lag": "Print how far the roles of a run are behind.",

@@ -12,7 +12,7 @@ import click
 import structlog
 
 from consumers.monitor import Progress
-from consumers.score_tables import render, write_scores
+from consumers.score_tables import render
 from consumers.scores import Scores
 from simulator.cli import common
 from simulator.cli.progress import Update, files_progress, progress_bar
@@ -221,7 +221,6 @@ def run_options(options: RunOptions, settings: common.Settings) -> Scores:
         raise common.StoppedError(
             f"stopped; what was done stays: `{common.command('scores', options.out)}` reads it"
         ) from error
-    write_scores(options.out, scores)
     _log.info(
         "run_ended", id=started.run, trajectories=scores.trajectories, unjudged=scores.unjudged.trajectories
     )

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
-from consumers.score_tables import GROUPS, GroupName, render, to_csv, write_scores
-from consumers.scores import Scores
+from consumers.score_tables import GROUPS, GroupName, render, to_csv
 from simulator.cli import common
 from simulator.cli.given import given_run
 from simulator.errors import ConfigError
-from simulator.run import fold_scores
+from simulator.results import Results, read_results, write_results
 
 
 @click.command(
@@ -37,7 +36,11 @@ Examples:
     metavar="FILE",
     help="Write one row for each trajectory to FILE; with - print that and nothing else.",
 )
-@click.option("--write", is_flag=True, help="Write scores.json and trajectories.csv into the run's folder.")
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Write scores.json, trajectories.csv and verdicts.jsonl into the run's folder.",
+)
 @common.command_options
 def scores(
     folder: Path, groups: tuple[GroupName, ...], csv_path: Path | None, write: bool, settings: common.Settings
@@ -45,7 +48,7 @@ def scores(
     """Print the scores of a finished, stopped or running RUN (its folder).
 
     Every rate stands beside passed / judged. What could not be judged never counts as failed: it is counted
-    apart, and makes exit code 4.
+    apart, and makes exit code 4; `egostream retry RUN` runs those trajectories again.
 
     With --json: one object, in which `scores` has one entry for each system and metric (fidelity, ieu, fi,
     fur) with passed, judged, unjudged and rate, and `rows` has one for each trajectory.
@@ -54,12 +57,13 @@ def scores(
     if csv_only and settings.json:
         raise ConfigError("--csv - and --json both want standard output: give one, or a file to --csv")
 
-    async def read() -> Scores:
+    async def read() -> Results:
         async with given_run(folder) as (log, started):
-            return await fold_scores(log, started)
+            return await read_results(log, started, folder)
 
-    found = common.run_async(read)
-    written = list(write_scores(folder if folder.is_dir() else folder.parent, found)) if write else []
+    results = common.run_async(read)
+    found = results.scores
+    written = write_results(folder if folder.is_dir() else folder.parent, results) if write else []
     if csv_path is not None and not csv_only:
         try:
             csv_path.write_text(to_csv(found), encoding="utf-8", newline="")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from adapters.registry import parse_spec
-from consumers.score_tables import render, write_scores
+from consumers.score_tables import render
 from consumers.scores import Scores
 from simulator.cli import common
 from simulator.cli.progress import files_progress, progress_bar
@@ -138,8 +138,6 @@ def scoreboard(out: Path | None, log_url: str, run: str, wait_s: float, settings
             )
 
     scores = common.run_async(read)
-    if out is not None:
-        write_scores(out, scores)
     if settings.json:
         common.print_json(scores)
     else:

@@ -1,0 +1,62 @@
+"""`egostream retry`: run again what stayed unjudged."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+import click
+
+from consumers.score_tables import render
+from consumers.scores import Scores
+from simulator.cli import common
+from simulator.cli.given import given_run
+from simulator.cli.progress import files_progress, progress_bar
+from simulator.cli.run import shown
+from simulator.results import read_results
+from simulator.retry import plan_retry, run_retry
+
+
+@click.command(epilog="Example: egostream retry runs/first")
+@click.argument("folder", type=common.FOLDER, metavar="RUN")
+@click.option("--data", metavar="PATH", help="Where the dataset is now. [default: where it was]")
+@common.command_options
+def retry(folder: Path, data: str | None, settings: common.Settings) -> int:
+    """Run again the trajectories of a finished RUN that stayed unjudged, and only those: where an agent, a memory
+    system or a judge failed for good.
+
+    Their memories are made anew and ingest the stream again up to where they are asked. That is a run of its own in
+    RUN/retry-1 (then retry-2 and so on); RUN's own log stays as it is. `egostream scores RUN` counts a retried
+    trajectory as its newest attempt left it, and says how many there are.
+
+    Dataset, options and version must be those of the run. Stopped, the same command goes on.
+    """
+
+    async def run() -> Scores:
+        async with given_run(folder) as (log, started):
+            results = await read_results(log, started, folder)
+            with files_progress("reading", settings.quiet) as files:
+                plan = await anyio.to_thread.run_sync(partial(plan_retry, folder, results, data, files))
+            if plan is None:
+                if not settings.quiet:
+                    common.note(f"every metric of {folder} is judged: there is nothing to retry")
+                return results.scores
+            if not settings.quiet:
+                common.note(
+                    f"{len(plan.started.only)} trajectories again, in {plan.options.out}; systems: "
+                    f"{', '.join(plan.started.systems)}"
+                )
+            with progress_bar("running", settings.quiet) as update:
+                return await run_retry(folder, log, plan, started, shown(plan.started, update))
+
+    try:
+        scores = common.run_async(run)
+    except KeyboardInterrupt as error:
+        again = common.command("retry", folder)
+        raise common.StoppedError(f"stopped; what was done stays: `{again}` goes on") from error
+    if settings.json:
+        common.print_json(scores)
+    else:
+        common.show(render(scores))
+    return 0 if scores.complete else common.EXIT_UNJUDGED

@@ -1,0 +1,99 @@
+"""What is read off a run's log, its retries taken in: scores and verdicts, and the files that hold them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio.to_thread
+import msgspec
+
+from consumers.score_tables import write_scores
+from consumers.scoreboard import Scoreboard
+from consumers.scores import Scores, with_retry
+from simulator.errors import ConfigError
+from simulator.events import DeadLetterEvent, RunStartedEvent, VerdictEvent
+from simulator.files import write_whole
+from simulator.intake import decode_records, read_to_end
+from simulator.log.protocol import Log
+from simulator.runfolder import VERDICTS_NAME, open_run, retry_folders
+from simulator.topics import Topics
+
+
+class Results(msgspec.Struct, frozen=True, kw_only=True):
+    """A run and its retries that have ended, folded: the scores, the verdicts that they rest on (id → value in the
+    log), and the retries' folders."""
+
+    started: RunStartedEvent
+    scores: Scores
+    verdicts: dict[str, bytes]
+    folders: tuple[Path, ...] = ()
+
+
+async def read_results(log: Log, started: RunStartedEvent, folder: Path | None = None) -> Results:
+    """Fold a run, with the retries in its folder if one is given. One that has not ended changes nothing yet. Raises
+    ConfigError for what is no retry of this run."""
+    scores = await fold_scores(log, started)
+    verdicts = await read_verdicts(log, started)
+    folders: list[Path] = []
+    for path in await anyio.to_thread.run_sync(retry_folders, folder) if folder else ():
+        async with open_run(path) as (retry_log, retry):
+            if retry.identity.get("retry_of") != started.run:
+                raise ConfigError(f"{path} is no retry of {started.run}: remove it, or move it elsewhere")
+            found = await fold_scores(retry_log, retry)
+            if not found.ended:
+                break
+            folders.append(path)
+            scores = with_retry(scores, found, int(retry.identity["attempt"]))
+            again = frozenset(retry.only)
+            verdicts = [kept for kept in verdicts if kept[0].trajectory not in again]
+            verdicts += await read_verdicts(retry_log, retry)
+    return Results(
+        started=started,
+        scores=scores,
+        verdicts={event.id: value for event, value in sorted(verdicts, key=_id_of)},
+        folders=tuple(folders),
+    )
+
+
+def _id_of(verdict: tuple[VerdictEvent, bytes]) -> str:
+    return verdict[0].id
+
+
+async def read_verdicts(log: Log, started: RunStartedEvent) -> list[tuple[VerdictEvent, bytes]]:
+    """A run's verdicts, decoded and as they are in the log."""
+    return [
+        (event, record.value)
+        async for record in read_to_end(log, [Topics.of(started.run).verdicts])
+        for event, _ in decode_records(started.run, [record])[0]
+        if isinstance(event, VerdictEvent)
+    ]
+
+
+async def fold_scores(log: Log, started: RunStartedEvent) -> Scores:
+    """The scores of what the log holds now."""
+    topics = Topics.of(started.run)
+    board = Scoreboard()
+    buried: set[tuple[str, int, int]] = set()
+    async for record in read_to_end(log, [topics.dead]):
+        for event, _ in decode_records(started.run, [record])[0]:
+            board.feed(event, record.headers)
+            if isinstance(event, DeadLetterEvent):
+                buried.add((event.topic, event.partition, event.offset))
+    async for record in read_to_end(
+        log, [topic for topic in topics if topic not in (topics.observations, topics.dead)]
+    ):
+        if (record.topic, record.partition, record.offset) in buried:
+            continue  # it can be decoded, and yet it is no part of the run: an attached agent wrote it out of place
+        for event, _ in decode_records(started.run, [record])[0]:
+            board.feed(event, record.headers)
+    scores = board.scores()
+    assert scores is not None  # it has seen the event from which `started` was made
+    return scores
+
+
+def write_results(folder: Path, results: Results) -> list[Path]:
+    """Write scores, trajectories and, in `verdicts.jsonl`, the verdicts' values as they are in the log, sorted by id,
+    one a line: two runs of the same inputs give the same bytes. Each appears whole or not at all. Blocking."""
+    verdicts = folder / VERDICTS_NAME
+    write_whole(verdicts, b"".join(value + b"\n" for value in results.verdicts.values()))
+    return [verdicts, *write_scores(folder, results.scores)]

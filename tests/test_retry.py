@@ -1,0 +1,193 @@
+"""Running again what stayed unjudged: after an outage, from another place, cut short, and when it can't be."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from producers.datasets import read_dataset, write_release
+from tests.cli.helpers import Ran, egostream, has, one_line, started, wait_for
+
+SYSTEMS = ("shaky=shaky:Shaky", "null")
+SHAKY = """
+import asyncio
+import os
+
+from egostream import Answer, Delta, Request, Segment
+
+
+class Shaky:
+    \"\"\"Keeps everything. Its model is down for the requests and segments that the environment says.\"\"\"
+
+    def __init__(self, context):
+        self.texts = ()
+
+    async def ingest(self, segment: Segment) -> Delta:
+        if str(segment.segment) in os.environ.get("NO_INGEST", "").split():
+            raise RuntimeError("the model is down")
+        await asyncio.sleep(float(os.environ.get("INGEST_S", "0")))
+        self.texts += (segment.text,)
+        return Delta()
+
+    async def answer(self, request: Request) -> Answer:
+        if request.phase in os.environ.get("NO_ANSWER", "").split():
+            raise RuntimeError("the model is down")
+        return Answer(text=self.texts[-1])
+
+    async def commit(self, interaction) -> Delta:
+        self.texts += (interaction.turns[-1].text,)
+        return Delta()
+
+    def fork(self):
+        other = Shaky(None)
+        other.texts = self.texts
+        return other
+
+    async def aclose(self):
+        pass
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the memory system and a dataset of two wearers."""
+    path = tmp_path_factory.mktemp("retry")
+    (path / "shaky.py").write_text(SHAKY)
+    options = "wearers=2,segments_per_day=6,observations_per_segment=6,anchors_per_day=3"
+    write_release(read_dataset(f"synthetic:seed=3,{options}"), path / "data")
+    return path
+
+
+def run(place: Path, out: Path, *more: object, **env: str) -> Ran:
+    systems = [word for system in SYSTEMS for word in ("--system", system)]
+    return egostream(
+        "run", "-q", "--log-level", "error", "--data", place / "data", *systems, "--out", out, *more,
+        env={"PYTHONPATH": with_place(place), **env},
+    )  # fmt: skip
+
+
+def retry(place: Path, out: Path, *more: object, **env: str) -> Ran:
+    return egostream(
+        "retry", out, "--log-level", "error", *more, env={"PYTHONPATH": with_place(place), **env}
+    )
+
+
+def with_place(place: Path) -> str:
+    return os.pathsep.join([str(place), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def verdicts(out: Path) -> list[dict[str, Any]]:
+    """Without the run's id: a retry's is its own."""
+    lines = (out / "verdicts.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "run"} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(place: Path) -> list[dict[str, Any]]:
+    ran = run(place, place / "undisturbed")
+    assert ran.code == 0, ran.err
+    return verdicts(place / "undisturbed")
+
+
+@pytest.mark.parametrize(
+    "outage",
+    [{"NO_ANSWER": "R1"}, {"NO_ANSWER": "R2"}, {"NO_INGEST": "2 3"}],
+    ids=lambda outage: " ".join(map(" ".join, outage.items())),
+)
+def test_after_an_outage_a_retry_gives_what_would_have_been_without(
+    place: Path, undisturbed: list[dict[str, Any]], tmp_path: Path, outage: dict[str, str]
+) -> None:
+    out = tmp_path / "run"
+    assert run(place, out, **outage).code == 4
+    log = (out / "log.db").stat().st_size
+    before = egostream("scores", out, "--json").json
+    ran = retry(place, out)
+    assert ran.code == 0, ran.err
+    assert (out / "log.db").stat().st_size == log
+    again = before["unjudged"]["trajectories"]
+    assert f"{again} trajectories as a retry left them" in ran.out
+    assert verdicts(out) == undisturbed
+    after = egostream("scores", out, "--json").json
+    assert after["unjudged"]["trajectories"] == 0
+    retried = [row for row in after["rows"] if row["attempt"] == 2]
+    assert len(retried) == again
+    assert {row["system"] for row in retried} == {"shaky"}
+    kept = {row["trajectory"]: row for row in before["rows"]}
+    assert all(row == kept[row["trajectory"]] for row in after["rows"] if row["attempt"] == 1)
+    with (out / "trajectories.csv").open() as lines:
+        assert sorted(row["attempt"] for row in csv.DictReader(lines)).count("2") == again
+    # the run's own command finds it finished, and leaves the retry's results where they are
+    assert run(place, out).code == 0
+    assert verdicts(out) == undisturbed
+
+
+def test_what_stays_unjudged_is_retried_again(
+    place: Path, undisturbed: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    assert run(place, out, NO_ANSWER="R1").code == 4
+    assert retry(place, out, NO_ANSWER="R2").code == 4
+    ran = retry(place, out, "--json")
+    assert ran.code == 0, ran.err
+    assert {row["attempt"] for row in ran.json["rows"] if row["system"] == "shaky"} == {3}
+    assert verdicts(out) == undisturbed
+    ran = retry(place, out)
+    assert ran.code == 0
+    assert "nothing to retry" in ran.err
+    assert sorted(path.name for path in out.glob("retry-*")) == ["retry-1", "retry-2"]
+    assert run(place, out, "--overwrite").code == 0
+    assert not list(out.glob("retry-*"))
+
+
+def test_a_retry_that_was_killed_goes_on(
+    place: Path, undisturbed: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    assert run(place, out, NO_ANSWER="R2").code == 4
+    unjudged = egostream("scores", out, "--json").json["unjudged"]
+    monkeypatch.setenv("PYTHONPATH", with_place(place))
+    monkeypatch.setenv("INGEST_S", "0.5")
+    with started("retry", out, cwd=tmp_path) as process:
+        wait_for(lambda: has(out / "retry-1", "deltas"), process)
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=60)
+    monkeypatch.delenv("INGEST_S")
+    assert egostream("scores", out, "--json").json["unjudged"] == unjudged
+    ran = retry(place, out)
+    assert ran.code == 0, ran.err
+    assert verdicts(out) == undisturbed
+    assert [path.name for path in out.glob("retry-*")] == ["retry-1"]
+
+
+def test_what_can_not_be_retried_says_why(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run(place, out, NO_ANSWER="R2").code == 4
+    other = tmp_path / "other"
+    write_release(read_dataset("synthetic:seed=4,wearers=2,segments_per_day=6,anchors_per_day=3"), other)
+    ran = retry(place, out, "--data", other)
+    assert ran.code == 2
+    assert "another run than that in" in ran.err
+    assert "dataset '" in ran.err
+    assert retry(place, out, NO_ANSWER="R2").code == 4
+    ran = retry(place, out / "retry-1")
+    assert (ran.code, "is a retry itself" in one_line(ran)) == (2, True)
+    shared = tmp_path / "shared"
+    assert run(place, shared, "--isolation", "shared", NO_ANSWER="R2").code == 4
+    ran = retry(place, shared)
+    assert (ran.code, "isolation shared" in one_line(ran)) == (2, True)
+
+
+def test_a_run_that_has_not_ended_is_gone_on_with_first(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with started(
+        "run", "--data", "synthetic:", "--system", "null", "--rate", "60", "--out", out, cwd=tmp_path
+    ) as process:
+        wait_for(lambda: has(out, "observations"), process)
+    ran = egostream("retry", out)
+    assert (ran.code, "has not ended: go on with it first" in one_line(ran)) == (2, True)
