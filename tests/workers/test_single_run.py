@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from pathlib import Path
 from random import Random
@@ -13,9 +14,11 @@ from tests.workers.fleet import SYSTEM, fleet, log_anomalies, run_of, undisturbe
 
 SPOILT = f"{SYSTEM}:spoilt=true"
 DATA = "synthetic:seed=6,wearers=2,segments_per_day=12,observations_per_segment=6,anchors_per_day=8"
-KILLS = 5
+KILLS = int(os.environ.get("EGOSTREAM_KILLS", "5"))
+"""For each of the three kinds of run; set EGOSTREAM_KILLS to try more."""
 
 
+@pytest.mark.timeout(90 + 8 * KILLS)
 @pytest.mark.parametrize(
     ("isolation", "ablate_commit"), [("branch", False), ("branch", True), ("shared", False)]
 )
@@ -31,29 +34,35 @@ def test_killed_and_begun_again(tmp_path: Path, isolation: str, ablate_commit: b
         ablate_commit=ablate_commit,
     )
     assert b'"unjudged"' in expected
-    out = tmp_path / "run"
-    run = [
-        "run",
-        "--data",
-        DATA,
-        "--system",
-        SPOILT,
-        "--out",
-        out,
-        "--isolation",
-        isolation,
-        "--rate",
-        400,
-        "-q",
-    ]
-    run += ["--ablate-commit"] if ablate_commit else []
-    with fleet(tmp_path, {"run": tuple(run)}) as processes:
-        processes.ends_with["run"] = 4  # some is unjudged
-        for _ in range(KILLS):
-            processes.start("run")
-            processes.sleep(rng.uniform(0.5, 3.5))
-            processes.kill("run")
-        processes.start("run")
-        processes.wait("run", deadline_s=60)
-    assert (out / VERDICTS_NAME).read_bytes() == expected
-    assert log_anomalies(str(log_path(out)), run_of(out)) == []
+    killed = runs = 0
+    while killed < KILLS:
+        runs += 1
+        out = tmp_path / f"run-{runs}"
+        run = [
+            "run",
+            "--data",
+            DATA,
+            "--system",
+            SPOILT,
+            "--out",
+            out,
+            "--isolation",
+            isolation,
+            "--rate",
+            400,
+            "-q",
+        ]
+        run += ["--ablate-commit"] if ablate_commit else []
+        with fleet(tmp_path, {"run": tuple(run)}) as processes:
+            processes.ends_with["run"] = 4  # some is unjudged
+            while killed < KILLS and "run" not in processes.ended:
+                processes.start("run")
+                processes.sleep(rng.uniform(0.5, 3.5))
+                killed += "run" in processes.running
+                processes.kill("run")
+            if "run" not in processes.ended:
+                processes.start("run")
+                processes.wait("run", deadline_s=60)
+        assert (out / VERDICTS_NAME).read_bytes() == expected
+        assert log_anomalies(str(log_path(out)), run_of(out)) == []
+    print(f"{killed} kills, {runs} runs")
