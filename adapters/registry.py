@@ -11,8 +11,8 @@ A class is called as `MyMemory(context, **options)` with the lane's `LaneContext
 `MemorySystem` protocol. Its options are its keyword-only parameters (or, without any, all parameters after
 the first); their values are converted to the annotated types and stay text where there is no annotation. It
 may declare `capabilities: Capabilities` as a class attribute or, where they hang on its options, as a static
-or class method that takes these and gives Capabilities. The module is looked for where Python looks,
-and then in the current folder.
+or class method that takes these and gives Capabilities; adapters/memory.py says what each asks of it. The
+module is looked for where Python looks, and then in the current folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.memory import Capabilities, LaneContext, MemorySystem
+from adapters.memory import Capabilities, Fork, LaneContext, MemorySystem
 from adapters.systems.full_context import FullContextMemory
 from adapters.systems.http_agent import HttpMemory
 from adapters.systems.null import NullMemory
@@ -102,13 +102,20 @@ def open_system(spec: str | SystemSpec, context: LaneContext) -> MemorySystem:
 def capabilities(spec: str | SystemSpec) -> Capabilities:
     """What a system declares. Raises ConfigError where it is unknown or can't be imported."""
     spec = parse_spec(spec) if isinstance(spec, str) else spec
-    cls = _class_of(spec)
+    return _declared(spec, _class_of(spec))
+
+
+def _declared(spec: SystemSpec, cls: type[MemorySystem]) -> Capabilities:
     declared = getattr(cls, "capabilities", Capabilities())
     if callable(declared):
         declared = declared(**_convert_options(spec, cls))
     if not isinstance(declared, Capabilities):
         raise ConfigError(
             f"{spec.label}: {spec.name}.capabilities must be a Capabilities object, or give one"
+        )
+    if declared.fork not in typing.get_args(Fork):
+        raise ConfigError(
+            f"{spec.label}: {spec.name} declares fork={declared.fork!r}: there are {', '.join(typing.get_args(Fork))}"
         )
     return declared
 
@@ -146,10 +153,12 @@ def _class_of(spec: SystemSpec) -> type[MemorySystem]:
         raise ConfigError(
             f"{spec.label}: no class {class_name!r} in {module_name!r}; it has {', '.join(classes) or 'none'}"
         )
-    wrong = [f"async {m}" for m in _ASYNC_METHODS if not inspect.iscoroutinefunction(getattr(cls, m, None))]
+    declared = _declared(spec, cls).fork
+    methods = (*_ASYNC_METHODS, "flush") if declared == "copy" else _ASYNC_METHODS
+    wrong = [f"async {m}" for m in methods if not inspect.iscoroutinefunction(getattr(cls, m, None))]
     fork = getattr(cls, "fork", None)
-    if not callable(fork) or inspect.iscoroutinefunction(fork):
-        wrong.append("fork (not async)")
+    if declared == "cheap" and (not callable(fork) or inspect.iscoroutinefunction(fork)):
+        wrong.append("fork (not async; or declare another way, see Capabilities)")
     if wrong:
         raise ConfigError(f"{spec.label}: {spec.name} is no memory system: it lacks {', '.join(wrong)}")
     return cls

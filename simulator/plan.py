@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from adapters.memory import Fork
 from adapters.registry import SystemSpec, capabilities, parse_spec
 from consumers.agent import agent_role
 from consumers.judging import JUDGE_ROLE
@@ -21,9 +22,15 @@ from producers.conduct import CONDUCTOR_ROLE
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset, Lifelog
 from simulator.errors import ConfigError
-from simulator.events import Isolation, Metric, RunStartedEvent
+from simulator.events import Isolation, Means, Metric, RunStartedEvent
 
 MAX_PARTITIONS = 4
+_MEANS: Final[Mapping[Fork, Means | None]] = {
+    "cheap": "fork",
+    "copy": "copy",
+    "replay": "replay",
+    "none": None,
+}
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +103,10 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
         "word_budget": str(options.word_budget),
         **panel.describe(),
     }
+    branched = {spec.label: means_of(spec) for spec in systems} if options.isolation == "branch" else {}
+    means: dict[str, Means] = {label: kind for label, kind in branched.items() if kind and kind != "fork"}
+    if means:  # a branch that was made in another way may be another memory, of a system that isn't the same each time
+        identity["means"] = " ".join(f"{label}={kind}" for label, kind in means.items())
     digest = hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
     labels = (*(spec.label for spec in systems), *options.attached)
     privileged = tuple(spec.label for spec in systems if capabilities(spec).privileged)
@@ -111,12 +122,18 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
         anchors=len(dataset.anchors),
         partitions=min(len(dataset.lifelogs), MAX_PARTITIONS),
         isolation=options.isolation,
+        means=means,
         ablate_commit=options.ablate_commit,
         attached=options.attached,
         answer_timeout_s=options.answer_timeout_s,
         required=(*(agent_role(label) for label in labels), JUDGE_ROLE, CONDUCTOR_ROLE),
     )
     return Plan(options, dataset, systems, started)
+
+
+def means_of(spec: SystemSpec) -> Means | None:
+    """How a system gets its branches in isolation `branch`; None where it can't."""
+    return _MEANS[capabilities(spec).fork]
 
 
 def metrics_of(ablate_commit: bool) -> tuple[Metric, ...]:
@@ -157,8 +174,10 @@ def _systems(options: RunOptions) -> tuple[SystemSpec, ...]:
         if labels.count(label) > 1:
             raise ConfigError(f"two systems are called {label}: give one another label, as in other={label}")
     for spec in specs:
-        if capabilities(spec).fork == "none" and options.isolation == "branch":
-            raise ConfigError(f"{spec.label} can't fork: run it with --isolation shared")
+        if means_of(spec) is None and options.isolation == "branch":
+            raise ConfigError(
+                f"{spec.label} can't branch its memory (it declares fork=none): run it with --isolation shared"
+            )
     if options.isolation == "shared" and options.ablate_commit:
         raise ConfigError(
             "the commit ablation needs a branch without the commit: run it with --isolation branch"

@@ -20,6 +20,8 @@ from simulator.log.protocol import Log
 LOG_NAME = "log.db"
 NOTE_NAME = "run.json"
 """Says which log holds the run."""
+MEMORIES_NAME = "memories"
+"""While a run goes on: the folders of memories that can't fork."""
 VERDICTS_NAME = "verdicts.jsonl"
 RESULT_NAMES = (VERDICTS_NAME, "scores.json", "trajectories.csv")
 """What is read off the log at the end of a run, beside it."""

@@ -25,9 +25,10 @@ from simulator.events import AnchorEvent, RunEndedEvent, RunStartedEvent
 from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
 from simulator.log.protocol import Log
-from simulator.plan import Plan, metrics_of
-from simulator.run import begin, fold_scores, open_memory, preamble, run_replayer, write_verdicts
+from simulator.plan import Plan, means_of, metrics_of
+from simulator.run import Opener, begin, fold_scores, memory_folder, preamble, run_replayer, write_verdicts
 from simulator.runfolder import enter_folder, find_run, note_run
+from simulator.scratch import user_base
 from simulator.topics import Topics
 
 ANY_RUN = "any"
@@ -70,9 +71,9 @@ async def agent_worker(
                 for event, _ in decode_records(started.run, [record])[0]:
                     if isinstance(event, AnchorEvent):
                         anchors.append(event)
-        await run_agent(
-            log, started, spec.label, lambda _, stream: open_memory(spec, started, stream, anchors)
-        )
+        async with memory_folder([spec], user_base()) as folder:
+            opener = Opener(spec, started, anchors, folder)
+            await run_agent(log, started, spec.label, opener.open, isolating=opener.isolating)
 
 
 def _check_same(spec: SystemSpec, started: RunStartedEvent) -> None:
@@ -82,6 +83,11 @@ def _check_same(spec: SystemSpec, started: RunStartedEvent) -> None:
     if spec != announced[spec.label]:
         raise ConfigError(
             f"{started.run} has {_text(announced[spec.label])} under the label {spec.label}, not {_text(spec)}"
+        )
+    if started.isolation == "branch" and started.means.get(spec.label, "fork") != means_of(spec):
+        announced_means = started.means.get(spec.label, "fork")
+        raise ConfigError(
+            f"{started.run} isolates {spec.label} by {announced_means}, it declares {means_of(spec)}"
         )
     if started.identity["code"] != version("egostream"):
         raise ConfigError(

@@ -181,7 +181,7 @@ def test_a_server_that_can_t_fork_runs_in_isolation_shared(tmp_path: Path) -> No
     with server("example") as url:
         code, said = run(tmp_path / "run", "--system", f"http:url={url},fork=none")
         assert code == 2
-        assert "http can't fork: run it with --isolation shared" in said
+        assert "http can't branch its memory (it declares fork=none): run it with --isolation shared" in said
         code, said = run(tmp_path / "run", "--system", f"http:url={url},fork=none", "--isolation", "shared")
     assert code == 0, said
     assert capabilities("http:url=http://x,fork=none") == Capabilities(fork="none")
