@@ -59,8 +59,12 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 def available() -> dict[str, str]:
     """The built-in systems: name, and what each is in a sentence, the first of its docstring."""
-    about = {name: " ".join((inspect.getdoc(cls) or "").split()) for name, cls in _BUILT_IN.items()}
-    return {name: text.partition(". ")[0].removesuffix(".") + "." for name, text in about.items()}
+    return {name: _about(cls) for name, cls in _BUILT_IN.items()}
+
+
+def describe(spec: SystemSpec) -> str:
+    """What a system is in a sentence, empty where its class doesn't say. Raises ConfigError."""
+    return _about(_class_of(spec))
 
 
 def parse_spec(spec: str) -> SystemSpec:
@@ -118,6 +122,11 @@ def _declared(spec: SystemSpec, cls: type[MemorySystem]) -> Capabilities:
             f"{spec.label}: {spec.name} declares fork={declared.fork!r}: there are {', '.join(typing.get_args(Fork))}"
         )
     return declared
+
+
+def _about(cls: type[MemorySystem]) -> str:
+    text = " ".join((cls.__doc__ or "").split())
+    return text and text.partition(". ")[0].removesuffix(".") + "."
 
 
 def _parse_options(spec: str, text: str) -> dict[str, str]:

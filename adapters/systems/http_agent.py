@@ -84,9 +84,9 @@ class HttpMemory:
     """Your own memory behind an HTTP server, in any language (docs/http-agent.md).
 
     `url`: the server's address. `fork`: `cheap`, or for a server that can't `replay` (each branch is a new memory
-    that ingests the stream's prefix again) or `none` (the run needs `--isolation shared`). `timeout_s`: how long one try of a call may take. `attempts`: tries of a call whose
-    connection fails, or that is answered with 429 or 503. `token_env`: name of an environment variable with a
-    bearer token.
+    that ingests the stream's prefix again) or `none` (the run needs `--isolation shared`). `timeout_s`: how long
+    one try of a call may take. `attempts`: tries of a call whose connection fails, or that is answered with 429 or
+    503. `token_env`: name of an environment variable with a bearer token.
 
     `fork` is told to the server later, but before anything that its moment depends on: before the next call
     of the fork itself, and before the next change of the memory that it was made from.

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from simulator.runfolder import VERDICTS_NAME, log_path
+from simulator.runfolder import MEMORIES_NAME, VERDICTS_NAME, log_path
 from tests.workers.fleet import SYSTEM, fleet, log_anomalies, run_of, undisturbed
 
 SPOILT = f"{SYSTEM}:spoilt=true"
@@ -20,13 +20,26 @@ KILLS = 5
     ("isolation", "ablate_commit"), [("branch", False), ("branch", True), ("shared", False)]
 )
 def test_killed_and_begun_again(tmp_path: Path, isolation: str, ablate_commit: bool) -> None:
+    _kill_and_begin_again(tmp_path, SPOILT, isolation, ablate_commit)
+
+
+@pytest.mark.parametrize("kind", ["Copying", "Replaying"])
+def test_killed_and_begun_again_without_forks(tmp_path: Path, kind: str) -> None:
+    system = f"slow=tests.workers.branching:{kind}:ms=8,spoilt=true"
+    _kill_and_begin_again(tmp_path, system, "branch", True, kills=3)
+    assert not (tmp_path / "run" / MEMORIES_NAME).exists()  # nor what the killed ones left there
+
+
+def _kill_and_begin_again(
+    tmp_path: Path, system: str, isolation: str, ablate_commit: bool, kills: int = KILLS
+) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     rng = Random(seed)
     expected = undisturbed(
         tmp_path / "undisturbed",
         data=DATA,
-        systems=(SPOILT,),
+        systems=(system,),
         isolation=isolation,
         ablate_commit=ablate_commit,
     )
@@ -37,7 +50,7 @@ def test_killed_and_begun_again(tmp_path: Path, isolation: str, ablate_commit: b
         "--data",
         DATA,
         "--system",
-        SPOILT,
+        system,
         "--out",
         out,
         "--isolation",
@@ -49,7 +62,7 @@ def test_killed_and_begun_again(tmp_path: Path, isolation: str, ablate_commit: b
     run += ["--ablate-commit"] if ablate_commit else []
     with fleet(tmp_path, {"run": tuple(run)}) as processes:
         processes.ends_with["run"] = 4  # some is unjudged
-        for _ in range(KILLS):
+        for _ in range(kills):
             processes.start("run")
             processes.sleep(rng.uniform(0.5, 3.5))
             processes.kill("run")
