@@ -24,6 +24,9 @@ from simulator.events import Means, Replayed, Usage
 
 T = TypeVar("T")
 
+_REMOVE_TIMEOUT_S = 60.0
+"""How long folders may take to delete, cancelled or not."""
+
 
 class Isolating(NamedTuple):
     """How the branches of a system that can't fork are made. `folder`: where their folders lie; it is deleted after
@@ -184,9 +187,12 @@ class _Homes:
 
     def directory_of(self, memory: MemorySystem) -> Path:
         """Where a copyable memory lies: one of our folders. Raises CallError."""
-        if not isinstance(memory, Copyable):
-            raise CallError("it declares fork=copy, but has no directory and flush")
-        directory = Path(memory.directory)
+        try:
+            directory = Path(cast(Copyable, memory).directory)
+        except Exception as failure:  # a property runs its own code
+            raise CallError(
+                f"it declares fork=copy, but gives no directory: {describe(failure)}"
+            ) from failure
         if directory.parent != self._isolating.folder:
             raise CallError("it keeps its memory in another directory than that of its context")
         return directory
@@ -199,9 +205,9 @@ class _Homes:
 
     async def remove(self, folders: Iterable[Path]) -> None:
         """Delete folders, even when cancelled. What can't be deleted goes with the folder that all are in."""
-        with anyio.CancelScope(shield=True):
+        with anyio.move_on_after(_REMOVE_TIMEOUT_S, shield=True):
             for folder in folders:
-                await anyio.to_thread.run_sync(shutil.rmtree, folder, True)
+                await anyio.to_thread.run_sync(shutil.rmtree, folder, True, abandon_on_cancel=True)
 
     async def must(self, operation: str, function: Callable[[], Awaitable[T]]) -> T:
         """Await `function()`. Raises MemorySystemError for a CallError."""

@@ -150,6 +150,7 @@ class Lane:
         delta = None
         try:
             await self._catch_up(segment.segment)
+            await self.settle()
             delta = await self._call("ingest", lambda: self.memory.ingest(segment), Delta)
             event = self._written("ingest", event, delta)
         except MemorySystemError as failure:
@@ -165,8 +166,8 @@ class Lane:
         return None if recorded else event
 
     async def settle(self) -> None:
-        """Before an ingest: let no snapshot depend any more on the memory staying as it is. This may wait for a
-        copy, which is no part of the ingest."""
+        """Let no snapshot depend any more on the memory staying as it is. `ingest` does so too; it may wait for a
+        copy, which is no part of the ingest, and so is better asked for before."""
         await self._brancher.settle()
 
     async def release(self, segment: int) -> None:

@@ -103,7 +103,7 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
         "word_budget": str(options.word_budget),
         **panel.describe(),
     }
-    branched = {spec.label: means_of(spec) for spec in systems} if options.isolation == "branch" else {}
+    branched = {spec.label: means_in(spec, options.isolation) for spec in systems}
     means: dict[str, Means] = {label: kind for label, kind in branched.items() if kind and kind != "fork"}
     if means:  # a branch that was made in another way may be another memory, of a system that isn't the same each time
         identity["means"] = " ".join(f"{label}={kind}" for label, kind in means.items())
@@ -132,8 +132,20 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
 
 
 def means_of(spec: SystemSpec) -> Means | None:
-    """How a system gets its branches in isolation `branch`; None where it can't."""
+    """How a system can get its branches; None where it can't."""
     return _MEANS[capabilities(spec).fork]
+
+
+def means_in(spec: SystemSpec, isolation: Isolation) -> Means | None:
+    """How a system gets its branches; None in isolation `shared`. Raises ConfigError where it can't."""
+    if isolation == "shared":
+        return None
+    means = means_of(spec)
+    if means is None:
+        raise ConfigError(
+            f"{spec.label} can't branch its memory (it declares fork=none): run it with --isolation shared"
+        )
+    return means
 
 
 def metrics_of(ablate_commit: bool) -> tuple[Metric, ...]:
@@ -174,10 +186,7 @@ def _systems(options: RunOptions) -> tuple[SystemSpec, ...]:
         if labels.count(label) > 1:
             raise ConfigError(f"two systems are called {label}: give one another label, as in other={label}")
     for spec in specs:
-        if means_of(spec) is None and options.isolation == "branch":
-            raise ConfigError(
-                f"{spec.label} can't branch its memory (it declares fork=none): run it with --isolation shared"
-            )
+        means_in(spec, options.isolation)
     if options.isolation == "shared" and options.ablate_commit:
         raise ConfigError(
             "the commit ablation needs a branch without the commit: run it with --isolation branch"

@@ -41,7 +41,7 @@ from simulator.files import write_whole
 from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
 from simulator.log.protocol import Log
-from simulator.plan import Plan, means_of, metrics_of
+from simulator.plan import Plan, means_in, metrics_of
 from simulator.runfolder import MEMORIES_NAME, VERDICTS_NAME, enter_folder, find_run, note_run
 from simulator.scratch import scratch_folder
 from simulator.topics import Recorder, Topics
@@ -121,7 +121,8 @@ def _difference(other: RunStartedEvent, started: RunStartedEvent) -> str:
 
 class Opener:
     """Makes one system's memories, as the run says. `anchors`: the run's; only a privileged system gets those of its
-    stream. `folder`: where the folders of memories lie that need one (see `memory_folder`)."""
+    stream. `folder`: where the folders of memories lie that need one (see `memory_folder`). Raises ConfigError for a
+    system that can't be isolated as the run says."""
 
     def __init__(
         self, spec: SystemSpec, started: RunStartedEvent, anchors: Iterable[AnchorEvent], folder: Path | None
@@ -131,11 +132,9 @@ class Opener:
         self._started = started
         self._anchors = tuple(anchors) if declared.privileged else ()
         self._folder = None if declared.fork == "cheap" else folder
-        means = means_of(spec)
+        means = means_in(spec, started.isolation)
         self.isolating = (
-            None
-            if started.isolation == "shared" or means in (None, "fork") or self._folder is None
-            else Isolating(means, self._folder, self.open_at)
+            Isolating(means, self._folder, self.open_at) if means and self._folder is not None else None
         )
 
     def open(self, lane: str, stream: str) -> MemorySystem:

@@ -84,8 +84,8 @@ def _check_same(spec: SystemSpec, started: RunStartedEvent) -> None:
         raise ConfigError(
             f"{started.run} has {_text(announced[spec.label])} under the label {spec.label}, not {_text(spec)}"
         )
-    if started.isolation == "branch" and started.means.get(spec.label, "fork") != means_of(spec):
-        announced_means = started.means.get(spec.label, "fork")
+    announced_means = started.means.get(spec.label, "fork")
+    if started.isolation == "branch" and announced_means != means_of(spec):
         raise ConfigError(
             f"{started.run} isolates {spec.label} by {announced_means}, it declares {means_of(spec)}"
         )
