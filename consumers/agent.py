@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from adapters.memory import MemorySystem, Segment
 from consumers.history import LaneHistory, read_histories
-from consumers.isolation import Isolating
+from consumers.homes import Isolating
 from consumers.lane import Lane
 from simulator.errors import InvariantError
 from simulator.events import (

@@ -6,35 +6,19 @@ What goes wrong on the way is a MemorySystemError with the reason, and makes tha
 
 from __future__ import annotations
 
-import shutil
-import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar, cast
+from typing import Protocol, cast
 
 import anyio
-import anyio.to_thread
 
-from adapters.memory import Copyable, Delta, MemorySystem, Preparable, Segment
+from adapters.memory import Copyable, Delta, MemorySystem, Segment
 from consumers.calls import CallError, call, close_all, describe
 from consumers.directories import copy_directory
+from consumers.homes import Homes, Isolating
 from simulator.errors import MemorySystemError
-from simulator.events import Means, Replayed, Usage
-
-T = TypeVar("T")
-
-_REMOVE_TIMEOUT_S = 60.0
-"""How long folders may take to delete, cancelled or not."""
-
-
-class Isolating(NamedTuple):
-    """How the branches of a system that can't fork are made. `folder`: where their folders lie; it is deleted after
-    the run. `open_at`: (lane, stream, its folder) → a memory system, empty or what the folder holds."""
-
-    means: Means
-    folder: Path
-    open_at: Callable[[str, str, Path], MemorySystem]
+from simulator.events import Replayed, Usage
 
 
 class Spent:
@@ -90,7 +74,7 @@ def brancher_of(
     """What makes the branches of a lane with this memory; None for one that forks."""
     if isolating is None:
         return _Forks(memory, lane)
-    homes = _Homes(lane, stream, timeout_s, isolating)
+    homes = Homes(lane, stream, timeout_s, isolating)
     return _Copies(memory, homes) if isolating.means == "copy" else _Replays(memory, homes)
 
 
@@ -139,84 +123,6 @@ class _Forks:
         return fork
 
 
-class _Homes:
-    """Memories of one lane that were made here, each in a folder of its own."""
-
-    def __init__(self, lane: str, stream: str, timeout_s: float, isolating: Isolating) -> None:
-        self.lane = lane
-        self.timeout_s = timeout_s
-        self._stream = stream
-        self._isolating = isolating
-        self._folders: dict[int, Path] = {}
-        """id of an open memory → its folder."""
-
-    def new_folder(self) -> Path:
-        """A name that nothing has yet."""
-        return self._isolating.folder / uuid.uuid4().hex
-
-    async def open(self, folder: Path) -> MemorySystem:
-        """A memory on that folder, which goes with it. Raises CallError."""
-
-        async def make() -> MemorySystem:
-            return self._isolating.open_at(self.lane, self._stream, folder)
-
-        try:
-            memory = cast(MemorySystem, await call(make, object, self.timeout_s))
-        except BaseException:
-            await self.remove([folder])
-            raise
-        self._folders[id(memory)] = folder
-        try:
-            if isinstance(memory, Preparable):
-                await call(memory.prepare, object, self.timeout_s)
-            if self._isolating.means == "copy" and self.directory_of(memory) != folder:
-                raise CallError("it keeps its memory in another directory than that of its context")  # noqa: TRY301  # closes it as well
-        except BaseException:
-            await self.close([memory])
-            raise
-        return memory
-
-    async def open_empty(self) -> MemorySystem:
-        """A new memory on an empty folder. Raises CallError."""
-        folder = self.new_folder()
-        try:
-            await anyio.to_thread.run_sync(folder.mkdir)
-        except OSError as error:
-            raise CallError(f"no folder for it: {error.strerror}") from error
-        return await self.open(folder)
-
-    def directory_of(self, memory: MemorySystem) -> Path:
-        """Where a copyable memory lies: one of our folders. Raises CallError."""
-        try:
-            directory = Path(cast(Copyable, memory).directory)
-        except Exception as failure:  # a property runs its own code
-            raise CallError(
-                f"it declares fork=copy, but gives no directory: {describe(failure)}"
-            ) from failure
-        if directory.parent != self._isolating.folder:
-            raise CallError("it keeps its memory in another directory than that of its context")
-        return directory
-
-    async def close(self, memories: Iterable[MemorySystem]) -> None:
-        """Close them and delete their folders, even when cancelled."""
-        memories = list(memories)
-        await close_all(memories, self.lane)
-        await self.remove([f for m in memories if (f := self._folders.pop(id(m), None)) is not None])
-
-    async def remove(self, folders: Iterable[Path]) -> None:
-        """Delete folders, even when cancelled. What can't be deleted goes with the folder that all are in."""
-        with anyio.move_on_after(_REMOVE_TIMEOUT_S, shield=True):
-            for folder in folders:
-                await anyio.to_thread.run_sync(shutil.rmtree, folder, True, abandon_on_cancel=True)
-
-    async def must(self, operation: str, function: Callable[[], Awaitable[T]]) -> T:
-        """Await `function()`. Raises MemorySystemError for a CallError."""
-        try:
-            return await function()
-        except CallError as failure:
-            raise MemorySystemError(self.lane, operation, f"{operation} failed: {failure}") from failure
-
-
 class _Copies:
     """A snapshot is a copy of the memory's folder, made before the memory changes again, and only if a trajectory may
     still begin on it; a branch is a memory on a copy of the snapshot.
@@ -225,7 +131,7 @@ class _Copies:
     last copy took, and so loses at most as much as it may save.
     """
 
-    def __init__(self, memory: MemorySystem, homes: _Homes) -> None:
+    def __init__(self, memory: MemorySystem, homes: Homes) -> None:
         self._memory = memory
         self._homes = homes
         self._kept: dict[int, Path | MemorySystemError | None] = {}
@@ -332,7 +238,7 @@ class _Replays:
     """A branch is a new memory that ingests the stream again up to its segment. It must come to the same deltas as
     the lane did: else it is another memory, whose verdicts would say nothing about this one."""
 
-    def __init__(self, memory: MemorySystem, homes: _Homes) -> None:
+    def __init__(self, memory: MemorySystem, homes: Homes) -> None:
         self._memory = memory
         self._homes = homes
         self._past: list[tuple[Segment, Delta | None]] = []
@@ -392,10 +298,3 @@ class _Replays:
         else:
             return
         raise MemorySystemError(self._homes.lane, "replay", f"replay failed: {reason}")
-
-
-def new_folder(base: Path) -> Path:
-    """Make an empty folder for one memory. Blocking."""
-    folder = base / uuid.uuid4().hex
-    folder.mkdir()
-    return folder

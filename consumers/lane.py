@@ -16,9 +16,11 @@ import structlog
 from msgspec.structs import replace
 
 from adapters.memory import Answer, Delta, Interaction, MemorySystem, Preparable, Request, Segment
+from consumers.branch import Branch
 from consumers.calls import CallError, call
 from consumers.history import LaneHistory
-from consumers.isolation import Isolating, Spent, brancher_of
+from consumers.homes import Isolating
+from consumers.isolation import Spent, brancher_of
 from simulator.errors import DecodeError, InvariantError, MemorySystemError
 from simulator.events import (
     Arm,
@@ -42,25 +44,6 @@ T = TypeVar("T")
 E = TypeVar("E", DeltaEvent, ResponseEvent, CommittedEvent)
 
 log = structlog.get_logger(__name__)
-
-
-class Branch:
-    """An isolated branch of a lane's memory at a segment, on which one trajectory runs; with the conversation
-    so far and, for the commit ablation, the memory as it was before the commit."""
-
-    __slots__ = ("committed", "failed", "history", "memory", "opened", "segment", "spent", "uncommitted")
-
-    def __init__(self) -> None:
-        self.memory: MemorySystem | None = None
-        self.failed: MemorySystemError | None = None
-        """Why it has no memory."""
-        self.spent = Spent()
-        self.segment = -1
-        self.history: list[Turn] = []
-        self.uncommitted: MemorySystem | None = None
-        self.opened = anyio.Event()
-        """R1 is there."""
-        self.committed = anyio.Event()
 
 
 class Lane:
@@ -292,12 +275,12 @@ class Lane:
         spent = Spent()
         try:
             if event.keep_uncommitted:
-                branch.uncommitted = await self._brancher.twin(_memory_of(branch), branch.segment, spent)
+                branch.uncommitted = await self._brancher.twin(branch.need(), branch.segment, spent)
                 if event.trajectory in self._past.closed:  # meanwhile, and its memories are closed
                     await self._brancher.close([branch.uncommitted])
                     return None
             if not recorded or self.isolation == "branch":  # else `_catch_up` takes it in, in its turn
-                delta = await self._take_in(_memory_of(branch), event)
+                delta = await self._take_in(branch.need(), event)
                 committed = self._written("commit", committed, delta)
         except MemorySystemError as failure:
             committed = self._failed(committed, failure)
@@ -387,7 +370,7 @@ class Lane:
             replayed=branch.spent.total() if phase == "R1" else Replayed(),
         )
         try:
-            memory = _memory_of(branch) if arm == "committed" else branch.uncommitted
+            memory = branch.need() if arm == "committed" else branch.uncommitted
             if memory is None:
                 raise InvariantError(
                     "T2 of the uncommitted arm, but the commit did not keep that branch", (cause.id,)
@@ -418,11 +401,3 @@ class Lane:
     def _failed(self, event: E, failure: MemorySystemError) -> E:
         log.warning("memory_failed", event_id=event.id, operation=failure.operation, error=failure.reason)
         return replace(event, error=failure.reason)
-
-
-def _memory_of(branch: Branch) -> MemorySystem:
-    """The memory of a branch; what went wrong when it was made is the result of each call that needs it."""
-    if branch.failed is not None:
-        raise branch.failed
-    assert branch.memory is not None  # T1 comes first
-    return branch.memory

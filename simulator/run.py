@@ -17,7 +17,7 @@ from adapters.memory import LaneContext, MemorySystem
 from adapters.registry import SystemSpec, capabilities, open_system
 from consumers.agent import agent_role, run_agent
 from consumers.calls import close_all
-from consumers.isolation import Isolating, new_folder
+from consumers.homes import Isolating, new_folder
 from consumers.judging import JUDGE_ROLE, run_judges
 from consumers.monitor import Progress, monitor
 from consumers.scoreboard import Scoreboard
@@ -167,10 +167,26 @@ async def memory_folder(systems: Iterable[SystemSpec], base: Path) -> AsyncItera
         yield folder
 
 
+def longest_ingest_s(started: RunStartedEvent, call_timeout_s: float) -> float:
+    """How long an agent of ours may take for a delta, by the deadlines of the calls that it waits for."""
+    # a copy and its flush twice, the wait for them, and the ingest itself
+    return call_timeout_s * (7 if "copy" in started.means.values() else 1)
+
+
+def longest_answer_s(started: RunStartedEvent, call_timeout_s: float = 600.0) -> float:
+    """How long an agent of ours may take for an answer, by the deadlines of the calls that it waits for."""
+    longest_s = longest_ingest_s(started, call_timeout_s)
+    if "replay" not in started.means.values():
+        return longest_s
+    return max(
+        longest_s, call_timeout_s * (2 + max(started.segments.values()))
+    )  # each ingested, and the load
+
+
 async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
     """The replayer's role, obeying the control topic."""
     options, started = plan.options, plan.started
-    move_s = options.call_timeout_s + 300
+    move_s = longest_ingest_s(started, options.call_timeout_s) + 300
     if started.isolation == "shared":  # a lane moves on once all trajectories of a segment have been through
         anchors_in = Counter((anchor.stream, anchor.segment) for anchor in plan.dataset.anchors)
         move_s *= 1 + 6 * max(anchors_in.values(), default=0)
@@ -216,7 +232,8 @@ async def _run_roles(
         roles.start_soon(run_replayer, log, plan, clock, name="replayer")
         if show is not None:
             roles.start_soon(monitor, log, started, show, name="monitor")
-        await conduct(log, started, stall_timeout_s=options.call_timeout_s + 1200)
+        stall_timeout_s = longest_answer_s(started, options.call_timeout_s) + 1200
+        await conduct(log, started, stall_timeout_s=stall_timeout_s)
 
 
 def _take_memory(memories: dict[str, MemorySystem], opener: Opener, lane: str, stream: str) -> MemorySystem:

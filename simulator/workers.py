@@ -26,7 +26,16 @@ from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
 from simulator.log.protocol import Log
 from simulator.plan import Plan, means_of, metrics_of
-from simulator.run import Opener, begin, fold_scores, memory_folder, preamble, run_replayer, write_verdicts
+from simulator.run import (
+    Opener,
+    begin,
+    fold_scores,
+    longest_answer_s,
+    memory_folder,
+    preamble,
+    run_replayer,
+    write_verdicts,
+)
 from simulator.runfolder import enter_folder, find_run, note_run
 from simulator.scratch import user_base
 from simulator.topics import Topics
@@ -115,7 +124,7 @@ async def judge_worker(url: str, run: str, *, wait_s: float = 60.0) -> None:
 async def conductor_worker(url: str, run: str, *, wait_s: float = 60.0) -> RunEndedEvent:
     """Conduct."""
     async with run_on(url, run, wait_s) as (log, started):
-        return await conduct(log, started)
+        return await conduct(log, started, stall_timeout_s=longest_answer_s(started) + 1200)
 
 
 async def scoreboard_worker(

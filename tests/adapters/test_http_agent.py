@@ -287,5 +287,8 @@ def test_the_documentation_shows_what_really_travels() -> None:
 
 
 def test_only_the_lane_s_own_settings_are_sent() -> None:
-    fields = set(LaneContext.__struct_fields__) - {"anchors", "directory"}  # the gold; a folder here, not on the server
+    fields = set(LaneContext.__struct_fields__) - {
+        "anchors",
+        "directory",
+    }  # the gold; a folder here, not on the server
     assert set(AgentContext.__struct_fields__) == fields

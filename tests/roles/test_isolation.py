@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from adapters.memory import LaneContext, Segment
-from consumers.isolation import Isolating, new_folder
+from consumers.homes import Isolating, new_folder
 from consumers.lane import Lane
 from simulator.errors import ConfigError
 from simulator.events import CommittedEvent, DeltaEvent, ResponseEvent, Usage, VerdictEvent
