@@ -167,14 +167,12 @@ class Lane:
         else:
             await self._branch_for(event, after_commit=isinstance(event, TaskEvent))
 
-    async def isolate(self, event: TaskEvent | FeedbackEvent | CommitEvent) -> None:
+    async def isolate(self, event: TrajectoryEvent) -> None:
         """For a T1, get the branch that its trajectory runs on: this may take a copy or a replay, which is no part
         of the answer. What goes wrong shows in what the trajectory answers. Raises InvariantError for a T1 out of
         place."""
-        begins = isinstance(event, TaskEvent) and event.phase == "T1"
-        if not begins or event.trajectory in self._past.closed:
+        if not isinstance(event, TaskEvent) or event.phase != "T1" or event.trajectory in self._past.closed:
             return
-        assert isinstance(event, TaskEvent)
         branch = self._branches.setdefault(event.trajectory, Branch())
         branch.segment = event.segment
         if self.isolation == "shared":
@@ -199,9 +197,10 @@ class Lane:
                     "rebuild_failed", lane=self.lane, trajectory=event.trajectory, error=failure.reason
                 )
             return
-        branch.memory = memory
-        if event.trajectory in self._past.closed:  # meanwhile
+        if event.trajectory in self._past.closed:  # meanwhile: nobody else will close it
             await self._brancher.close([memory])
+        else:
+            branch.memory = memory
 
     async def answer_task(self, task: TaskEvent) -> ResponseEvent | None:
         """T1 → R1 on a new branch, T2 → R2 on the trajectory's branch (or on what it was before the
@@ -220,7 +219,7 @@ class Lane:
         if branch is None or (branch.memory is None and branch.failed is None):
             await self.isolate(task)
             branch = self._branches.get(task.trajectory)
-            if branch is None:  # it has ended meanwhile
+            if branch is None or task.trajectory in self._past.closed:  # it has ended meanwhile
                 return None
         if self.isolation == "shared":
             await self._catch_up(None)
@@ -275,10 +274,11 @@ class Lane:
         spent = Spent()
         try:
             if event.keep_uncommitted:
-                branch.uncommitted = await self._brancher.twin(branch.need(), branch.segment, spent)
-                if event.trajectory in self._past.closed:  # meanwhile, and its memories are closed
-                    await self._brancher.close([branch.uncommitted])
+                twin = await self._brancher.twin(branch.need(), branch.segment, spent)
+                if event.trajectory in self._past.closed:  # meanwhile: nobody else will close it
+                    await self._brancher.close([twin])
                     return None
+                branch.uncommitted = twin
             if not recorded or self.isolation == "branch":  # else `_catch_up` takes it in, in its turn
                 delta = await self._take_in(branch.need(), event)
                 committed = self._written("commit", committed, delta)

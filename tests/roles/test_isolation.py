@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from adapters.memory import LaneContext, Segment
 from consumers.homes import Isolating, new_folder
 from consumers.lane import Lane
+from consumers.score_tables import score_notes, to_json
 from simulator.errors import ConfigError
 from simulator.events import CommittedEvent, DeltaEvent, ResponseEvent, Usage, VerdictEvent
 from simulator.plan import RunOptions, plan_run
@@ -91,6 +93,11 @@ async def test_the_run_and_its_scores_say_how_each_system_was_isolated(tmp_path:
     scores = await execute(plan)
     assert scores.complete
     assert scores.means == {"null": "fork", "c": "copy", "r": "replay", "f": "fork"}
+    assert score_notes(scores)[1:] == [
+        "c can't fork: each trajectory ran on a copy of its folder.",
+        "r can't fork: each trajectory ran on a new memory that ingested the stream again up to there.",
+    ]
+    assert json.loads(to_json(scores, rows=False))["means"] == scores.means
     costs = {cost.system: cost for cost in scores.costs}
     assert costs["c"].replayed_tokens is None
     assert costs["f"].replayed_tokens is None
@@ -245,28 +252,41 @@ async def test_memory_that_can_t_be_flushed_in_time_fails_that_trajectory_alone(
     assert folders(tmp_path) == 0
 
 
+@pytest.mark.parametrize("noted_first", [False, True])
 @pytest.mark.parametrize("kind", [Copying, Replaying])
 async def test_trajectory_that_ends_while_its_branch_is_made_leaves_nothing(
-    tmp_path: Path, kind: type[Any]
+    tmp_path: Path, kind: type[Any], noted_first: bool
 ) -> None:
     going, go_on = anyio.Event(), anyio.Event()
+
+    closed: list[object] = []
 
     class Loading(kind):  # type: ignore[misc]  # the kind is a parameter
         async def prepare(self) -> None:
             going.set()
             await go_on.wait()
 
+        async def aclose(self) -> None:
+            assert self not in closed
+            closed.append(self)
+
     lane = lane_on(tmp_path, Loading)
     await ingest(lane, 0)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lane.answer_task, task())
         await going.wait()
-        await lane.end_trajectory(TRAJECTORY)
+        if noted_first:  # an agent knows it before it tells the lane
+            lane._past.closed.add(TRAJECTORY)
+        else:
+            await lane.end_trajectory(TRAJECTORY)
         go_on.set()
+    await lane.end_trajectory(TRAJECTORY)
     await lane.release(0)
     assert lane.open_branches == 0
     assert folders(tmp_path) == 1
+    assert len(closed) == 1
     await lane.aclose()
+    assert len(closed) == 2
 
 
 async def test_replay_that_fails_where_the_lane_did_not_is_an_error_that_says_what_it_took(
