@@ -5,9 +5,9 @@ for that it declares as `Capabilities.fork`; take the first that it can keep:
 
 `cheap`   It has `fork()`, which costs next to nothing.
 `copy`    Its whole state lies in the folder `context.directory`, and it is `Copyable`: `flush` makes all of it
-          durable, and another instance made on a copy of that folder is the same memory, the ids of records in it
-          included. Carry over whatever else belongs to the state (a field in memory, a counter) by writing it there in `flush`. A store that can't be
-          copied while it is open may be closed by `flush`, and opened again by the next call.
+          durable, and another instance made on a copy of that folder is the same memory, with the same ids of records.
+          Whatever else belongs to the state (a field in memory, a counter) `flush` writes there as well. A store that
+          can't be copied while it is open may be closed by `flush`, and opened again by the next call.
           Costs a copy for each segment that trajectories may begin on, and one for each trajectory.
 `replay`  A branch is a new instance that ingests the stream again from its first segment. Costs that many ingests
           for each trajectory, and is right only if they give the same deltas each time, ids of records included: a
@@ -15,10 +15,10 @@ for that it declares as `Capabilities.fork`; take the first that it can keep:
           context.
 `none`    There is one memory and no other. It runs with `--isolation shared` alone.
 
-With `copy` and `replay` there is no `fork`, and many instances live side by side, each with a folder of its own; one that
-can't share a process starts its own in `prepare` and ends it in `aclose`. An instance is made on the event loop, so let
-the constructor be quick, and load in `prepare` (`Preparable`), which branches await as well. examples/directory_memory.py
-is a whole one.
+With `copy` and `replay` there is no `fork`, and many instances live side by side, each with a folder of its own; one
+that can't share a process starts its own in `prepare` and ends it in `aclose`. An instance is made on the event loop,
+so let the constructor be quick, and load in `prepare` (`Preparable`), which branches await as well.
+examples/directory_memory.py is a whole one.
 """
 
 from __future__ import annotations
