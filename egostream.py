@@ -10,6 +10,7 @@ from __future__ import annotations
 from adapters.memory import (
     Answer,
     Capabilities,
+    Copyable,
     Delta,
     Interaction,
     LaneContext,
@@ -55,6 +56,7 @@ __all__ = [
     "Case",
     "Clock",
     "ConfigError",
+    "Copyable",
     "Dataset",
     "DatasetError",
     "Delta",

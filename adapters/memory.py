@@ -1,7 +1,29 @@
-"""The memory-system seam: what a memory system is given, gives back, and must be able to do."""
+"""The memory-system seam: what a memory system is given, gives back, and must be able to do.
+
+Each trajectory runs on a branch of the memory as it was after one segment, while ingest goes on. What a system can do
+for that it declares as `Capabilities.fork`; take the first that it can keep:
+
+`cheap`   It has `fork()`, which costs next to nothing.
+`copy`    Its whole state lies in the folder `context.directory`, and it is `Copyable`: `flush` makes all of it
+          durable, and another instance made on a copy of that folder is the same memory, with the same ids of records.
+          Whatever else belongs to the state (a field in memory, a counter) `flush` writes there as well. A store that
+          can't be copied while it is open may be closed by `flush`, and opened again by the next call.
+          Costs a copy for each segment that trajectories may begin on, and one for each trajectory.
+`replay`  A branch is a new instance that ingests the stream again from its first segment. Costs that many ingests
+          for each trajectory, and is right only if they give the same deltas each time, ids of records included: a
+          branch whose deltas are others than its lane's is unjudged. Draw ids from the segment, and seeds from the
+          context.
+`none`    There is one memory and no other. It runs with `--isolation shared` alone.
+
+With `copy` and `replay` there is no `fork`, and many instances live side by side, each with a folder of its own; one
+that can't share a process starts its own in `prepare` and ends it in `aclose`. An instance is made on the event loop,
+so let the constructor be quick, and load in `prepare` (`Preparable`), which branches await as well.
+examples/directory_memory.py is a whole one.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, Protocol, Self, runtime_checkable
 
 import msgspec
@@ -61,17 +83,24 @@ class Interaction(msgspec.Struct, frozen=True, kw_only=True):
     event_time_us: int
 
 
+Fork = Literal["cheap", "copy", "replay", "none"]
+
+
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a memory system declares. `fork`: `cheap` (O(1), isolated) or `none`. `privileged`: it is handed
+    """What a memory system declares. `fork`: how its branches can be made, see above. `privileged`: it is handed
     the evidence, so it is an upper bound and no competitor."""
 
-    fork: Literal["cheap", "none"] = "cheap"
+    fork: Fork = "cheap"
     privileged: bool = False
 
 
 class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a lane's memory system is built with, beside its own options. The same for every system of a run,
-    so that they are compared like for like. `anchors` is filled for privileged systems alone."""
+    so that they are compared like for like. `anchors` is filled for privileged systems alone.
+
+    `directory`: a folder of this one memory's own, for systems that declare another `fork` than `cheap`: empty, or a
+    copy of the one of the memory that it branches from. It is deleted once the memory is closed and needed no more.
+    """
 
     lane: str
     stream: str
@@ -79,6 +108,7 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     top_k: int = 10
     word_budget: int = 500
     anchors: tuple[AnchorEvent, ...] = ()
+    directory: Path | None = None
 
 
 @runtime_checkable
@@ -109,3 +139,15 @@ class Preparable(Protocol):
 
     async def prepare(self) -> None:
         """Load what is needed. What it raises is logged; the first ingest will meet it again."""
+
+
+@runtime_checkable
+class Copyable(Protocol):
+    """A memory system that declares `fork="copy"`."""
+
+    @property
+    def directory(self) -> Path:
+        """The `LaneContext.directory` that it was made with."""
+
+    async def flush(self) -> None:
+        """Make everything durable in `directory`. Nothing there may change between this and the next call."""

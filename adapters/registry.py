@@ -11,8 +11,8 @@ A class is called as `MyMemory(context, **options)` with the lane's `LaneContext
 `MemorySystem` protocol. Its options are its keyword-only parameters (or, without any, all parameters after
 the first); their values are converted to the annotated types and stay text where there is no annotation. It
 may declare `capabilities: Capabilities` as a class attribute or, where they hang on its options, as a static
-or class method that takes these and gives Capabilities. The module is looked for where Python looks,
-and then in the current folder.
+or class method that takes these and gives Capabilities; adapters/memory.py says what each asks of it. The
+module is looked for where Python looks, and then in the current folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.memory import Capabilities, LaneContext, MemorySystem
+from adapters.memory import Capabilities, Fork, LaneContext, MemorySystem
 from adapters.systems.full_context import FullContextMemory
 from adapters.systems.http_agent import HttpMemory
 from adapters.systems.null import NullMemory
@@ -59,8 +59,12 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 def available() -> dict[str, str]:
     """The built-in systems: name, and what each is in a sentence, the first of its docstring."""
-    about = {name: " ".join((inspect.getdoc(cls) or "").split()) for name, cls in _BUILT_IN.items()}
-    return {name: text.partition(". ")[0].removesuffix(".") + "." for name, text in about.items()}
+    return {name: _about(cls) for name, cls in _BUILT_IN.items()}
+
+
+def describe(spec: SystemSpec) -> str:
+    """What a system is in a sentence, empty where its class doesn't say. Raises ConfigError."""
+    return _about(_class_of(spec))
 
 
 def parse_spec(spec: str) -> SystemSpec:
@@ -102,7 +106,10 @@ def open_system(spec: str | SystemSpec, context: LaneContext) -> MemorySystem:
 def capabilities(spec: str | SystemSpec) -> Capabilities:
     """What a system declares. Raises ConfigError where it is unknown or can't be imported."""
     spec = parse_spec(spec) if isinstance(spec, str) else spec
-    cls = _class_of(spec)
+    return _declared(spec, _class_of(spec))
+
+
+def _declared(spec: SystemSpec, cls: type[MemorySystem]) -> Capabilities:
     declared = getattr(cls, "capabilities", Capabilities())
     if callable(declared):
         declared = declared(**_convert_options(spec, cls))
@@ -110,7 +117,16 @@ def capabilities(spec: str | SystemSpec) -> Capabilities:
         raise ConfigError(
             f"{spec.label}: {spec.name}.capabilities must be a Capabilities object, or give one"
         )
+    if declared.fork not in typing.get_args(Fork):
+        raise ConfigError(
+            f"{spec.label}: {spec.name} declares fork={declared.fork!r}: there are {', '.join(typing.get_args(Fork))}"
+        )
     return declared
+
+
+def _about(cls: type[MemorySystem]) -> str:
+    text = " ".join((cls.__doc__ or "").split())
+    return text and text.partition(". ")[0].removesuffix(".") + "."
 
 
 def _parse_options(spec: str, text: str) -> dict[str, str]:
@@ -146,10 +162,12 @@ def _class_of(spec: SystemSpec) -> type[MemorySystem]:
         raise ConfigError(
             f"{spec.label}: no class {class_name!r} in {module_name!r}; it has {', '.join(classes) or 'none'}"
         )
-    wrong = [f"async {m}" for m in _ASYNC_METHODS if not inspect.iscoroutinefunction(getattr(cls, m, None))]
+    declared = _declared(spec, cls).fork
+    methods = (*_ASYNC_METHODS, "flush") if declared == "copy" else _ASYNC_METHODS
+    wrong = [f"async {m}" for m in methods if not inspect.iscoroutinefunction(getattr(cls, m, None))]
     fork = getattr(cls, "fork", None)
-    if not callable(fork) or inspect.iscoroutinefunction(fork):
-        wrong.append("fork (not async)")
+    if declared == "cheap" and (not callable(fork) or inspect.iscoroutinefunction(fork)):
+        wrong.append("fork (not async; or declare another way, see Capabilities)")
     if wrong:
         raise ConfigError(f"{spec.label}: {spec.name} is no memory system: it lacks {', '.join(wrong)}")
     return cls

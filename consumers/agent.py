@@ -16,6 +16,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from adapters.memory import MemorySystem, Segment
 from consumers.history import LaneHistory, read_histories
+from consumers.homes import Isolating
 from consumers.lane import Lane
 from simulator.errors import InvariantError
 from simulator.events import (
@@ -24,6 +25,7 @@ from simulator.events import (
     CommittedEvent,
     FeedbackEvent,
     LaneEvent,
+    Means,
     ObservationEvent,
     ReadyEvent,
     ResponseEvent,
@@ -57,6 +59,7 @@ async def run_agent(
     system: str,
     open_memory: OpenMemory,
     *,
+    isolating: Isolating | None = None,
     calls_in_flight: int = 64,
     call_timeout_s: float = 600.0,
 ) -> None:
@@ -68,6 +71,7 @@ async def run_agent(
         system: the system's label; its lanes are `<system>@<stream>`.
         open_memory: makes the memory of a new lane; called for the lanes of the agent's partitions before it
             says that it is ready, so that no loading of a model counts as the latency of an ingest.
+        isolating: how branches are made in isolation `branch`; None for a system that forks.
         calls_in_flight: how many answers and commits run at once.
         call_timeout_s: after this long, an ingest, answer or commit has failed.
 
@@ -75,7 +79,7 @@ async def run_agent(
         InvariantError: the log holds what can't be (a gap in a segment, a task before its delta).
         ConfigError: `open_memory` raised it.
     """
-    await _Agent(log, started, system, open_memory, calls_in_flight, call_timeout_s).run()
+    await _Agent(log, started, system, open_memory, isolating, calls_in_flight, call_timeout_s).run()
 
 
 class _Inbox:
@@ -111,6 +115,7 @@ class _Agent:
         started: RunStartedEvent,
         system: str,
         open_memory: OpenMemory,
+        isolating: Isolating | None,
         calls_in_flight: int,
         call_timeout_s: float,
     ) -> None:
@@ -118,6 +123,7 @@ class _Agent:
         self.started = started
         self.system = system
         self.open_memory = open_memory
+        self.isolating = isolating
         self.call_timeout_s = call_timeout_s
         self.limiter = anyio.CapacityLimiter(calls_in_flight)
         self.topics = Topics.of(started.run)
@@ -154,7 +160,10 @@ class _Agent:
 
     async def _say_ready(self) -> None:
         role = agent_role(self.system)
-        ready = ReadyEvent(id=f"ready/{role}", run=self.started.run, event_time_us=0, role=role)
+        means: Means | None = None
+        if self.started.isolation == "branch":
+            means = "fork" if self.isolating is None else self.isolating.means
+        ready = ReadyEvent(id=f"ready/{role}", run=self.started.run, event_time_us=0, role=role, means=means)
         await self.log.append([self.recorder.record(ready)])
 
     async def _rebalance(self, gained: frozenset[int], lost: frozenset[int], tasks: TaskGroup) -> None:
@@ -183,7 +192,7 @@ class _Agent:
         """Everything of one lane runs in one task group, so that the lane can go as a whole."""
         memory = self.open_memory(name, stream)
         run, isolation = self.started.run, self.started.isolation
-        lane = Lane(name, stream, run, memory, isolation, self.call_timeout_s, history)
+        lane = Lane(name, stream, run, memory, isolation, self.call_timeout_s, history, self.isolating)
         inbox = _Inbox()
         try:
             async with anyio.create_task_group() as tasks:
@@ -226,6 +235,7 @@ class _Agent:
     async def _ingest(self, lane: Lane, inbox: _Inbox) -> None:
         while True:
             segment, closed_id, ticket = await inbox.get()
+            await lane.settle()
             began_us = wall_us()
             delta = await lane.ingest(segment, closed_id)
             if delta is None:
@@ -237,6 +247,8 @@ class _Agent:
         result: ResponseEvent | CommittedEvent | None = None
         await lane.turn(event)
         async with self.limiter:
+            isolating_us = wall_us()
+            await lane.isolate(event)
             began_us = wall_us()
             if isinstance(event, TaskEvent):
                 result = await lane.answer_task(event)
@@ -248,7 +260,7 @@ class _Agent:
         if result is None:
             self.outbox.offsets.done(ticket)
         else:
-            self.outbox.put(result, ticket, began_us=began_us, ended_us=ended_us)
+            self.outbox.put(result, ticket, isolating_us=isolating_us, began_us=began_us, ended_us=ended_us)
 
     async def _follow_control(self, tasks: TaskGroup) -> None:
         async with self.log.subscribe([self.topics.control]) as subscription:

@@ -16,8 +16,11 @@ import structlog
 from msgspec.structs import replace
 
 from adapters.memory import Answer, Delta, Interaction, MemorySystem, Preparable, Request, Segment
-from consumers.calls import CallError, call, close_all, describe
+from consumers.branch import Branch
+from consumers.calls import CallError, call
 from consumers.history import LaneHistory
+from consumers.homes import Isolating
+from consumers.isolation import Spent, brancher_of
 from simulator.errors import DecodeError, InvariantError, MemorySystemError
 from simulator.events import (
     Arm,
@@ -27,6 +30,7 @@ from simulator.events import (
     FeedbackEvent,
     Isolation,
     ObservationEvent,
+    Replayed,
     ResponseEvent,
     ResponsePhase,
     SegmentClosedEvent,
@@ -40,22 +44,6 @@ T = TypeVar("T")
 E = TypeVar("E", DeltaEvent, ResponseEvent, CommittedEvent)
 
 log = structlog.get_logger(__name__)
-
-
-class Branch:
-    """An isolated fork of a lane's memory at a segment, on which one trajectory runs; with the conversation
-    so far and, for the commit ablation, the memory as it was before the commit."""
-
-    __slots__ = ("committed", "history", "memory", "opened", "segment", "uncommitted")
-
-    def __init__(self) -> None:
-        self.memory: MemorySystem | None = None
-        self.segment = -1
-        self.history: list[Turn] = []
-        self.uncommitted: MemorySystem | None = None
-        self.opened = anyio.Event()
-        """R1 is there."""
-        self.committed = anyio.Event()
 
 
 class Lane:
@@ -75,6 +63,7 @@ class Lane:
         isolation: Isolation,
         call_timeout_s: float = 600.0,
         history: LaneHistory | None = None,
+        isolating: Isolating | None = None,
     ) -> None:
         self.lane = lane
         self.stream = stream
@@ -88,7 +77,7 @@ class Lane:
         self._committing = anyio.Lock()
         self._ingested = -1
         self._moved = anyio.Event()
-        self._snapshots: dict[int, MemorySystem] = {}
+        self._brancher = brancher_of(memory, lane, stream, call_timeout_s, isolating)
         self._branches: dict[str, Branch] = {}
 
     async def prepare(self) -> None:
@@ -141,24 +130,33 @@ class Lane:
             segment=segment.segment,
         )
         recorded = segment.segment < self._past.deltas
+        delta = None
         try:
             await self._catch_up(segment.segment)
+            await self.settle()
             delta = await self._call("ingest", lambda: self.memory.ingest(segment), Delta)
-            event = self._written("ingest", event, delta)  # if the fork fails: it is stored all the same
-            if self.isolation == "branch" and self._is_needed(segment.segment):
-                self._snapshots[segment.segment] = self._fork(self.memory)
+            event = self._written("ingest", event, delta)
         except MemorySystemError as failure:
+            event = self._failed(event, failure)
+        needed = self.isolation == "branch" and event.error is None and self._is_needed(segment.segment)
+        try:
+            await self._brancher.keep(segment, delta, needed=needed)
+        except MemorySystemError as failure:  # it is stored all the same
             event = self._failed(event, failure)
         self._ingested = segment.segment
         self._moved.set()
         self._moved = anyio.Event()
         return None if recorded else event
 
+    async def settle(self) -> None:
+        """Let no snapshot depend any more on the memory staying as it is. `ingest` does so too; it may wait for a
+        copy, which is no part of the ingest, and so is better asked for before."""
+        await self._brancher.settle()
+
     async def release(self, segment: int) -> None:
         """Forget the snapshots up to and including `segment`: no trajectory starts on them any more."""
         self._past.released = max(self._past.released, segment)
-        released = [kept for kept in self._snapshots if not self._is_needed(kept)]
-        await close_all([self._snapshots.pop(kept) for kept in released], self.lane)
+        await self._brancher.release(self._is_needed)
 
     async def turn(self, event: TaskEvent | FeedbackEvent | CommitEvent) -> None:
         """Wait until what comes before this event is there: the segment, R1, or the commit. Raises
@@ -168,6 +166,41 @@ class Lane:
                 await self._moved.wait()
         else:
             await self._branch_for(event, after_commit=isinstance(event, TaskEvent))
+
+    async def isolate(self, event: TrajectoryEvent) -> None:
+        """For a T1, get the branch that its trajectory runs on: this may take a copy or a replay, which is no part
+        of the answer. What goes wrong shows in what the trajectory answers. Raises InvariantError for a T1 out of
+        place."""
+        if not isinstance(event, TaskEvent) or event.phase != "T1" or event.trajectory in self._past.closed:
+            return
+        branch = self._branches.setdefault(event.trajectory, Branch())
+        branch.segment = event.segment
+        if self.isolation == "shared":
+            branch.memory = self.memory
+            return
+        if not self._brancher.holds(event.segment):
+            raise InvariantError(
+                f"{self.lane} holds no snapshot of segment {event.segment}: T1 came before its delta, or "
+                "after its release",
+                (event.id,),
+            )
+        recorded = self._past.results.get(f"{event.trajectory}/R1")
+        if recorded is not None and recorded.error is not None:
+            branch.failed = MemorySystemError(self.lane, "answer", recorded.error)
+            return
+        try:
+            memory = await self._brancher.branch(event.segment, branch.spent)
+        except MemorySystemError as failure:
+            branch.failed = failure
+            if recorded is not None:
+                log.warning(
+                    "rebuild_failed", lane=self.lane, trajectory=event.trajectory, error=failure.reason
+                )
+            return
+        if event.trajectory in self._past.closed:  # meanwhile: nobody else will close it
+            await self._brancher.close([memory])
+        else:
+            branch.memory = memory
 
     async def answer_task(self, task: TaskEvent) -> ResponseEvent | None:
         """T1 → R1 on a new branch, T2 → R2 on the trajectory's branch (or on what it was before the
@@ -182,28 +215,18 @@ class Lane:
     async def _begin(self, task: TaskEvent) -> ResponseEvent | None:
         if task.trajectory in self._past.closed:
             return None
-        branch = self._branches.setdefault(task.trajectory, Branch())
-        branch.segment = task.segment
+        branch = self._branches.get(task.trajectory)
+        if branch is None or (branch.memory is None and branch.failed is None):
+            await self.isolate(task)
+            branch = self._branches.get(task.trajectory)
+            if branch is None or task.trajectory in self._past.closed:  # it has ended meanwhile
+                return None
         if self.isolation == "shared":
-            branch.memory = self.memory
             await self._catch_up(None)
-        elif task.segment not in self._snapshots:
-            raise InvariantError(
-                f"{self.lane} holds no snapshot of segment {task.segment}: T1 came before its delta, or "
-                "after its release",
-                (task.id,),
-            )
         recorded = self._past.results.get(f"{task.trajectory}/R1")
         response = None
         if recorded is None:
             response = await self._answer(branch, self._request(task, "R1"), task, "R1", "committed")
-        elif recorded.error is None:
-            try:
-                self._memory_of(branch)  # now: its snapshot may go with the next release
-            except MemorySystemError as failure:
-                log.warning(
-                    "rebuild_failed", lane=self.lane, trajectory=task.trajectory, error=failure.reason
-                )
         said = response if recorded is None else recorded
         assert isinstance(said, ResponseEvent)
         branch.history = [Turn(role="user", text=task.text), Turn(role="assistant", text=said.text)]
@@ -248,16 +271,21 @@ class Lane:
             step=event.step + 1,
         )
         recorded = committed.id in self._past.results
+        spent = Spent()
         try:
             if event.keep_uncommitted:
-                branch.uncommitted = self._fork(self._memory_of(branch))
+                twin = await self._brancher.twin(branch.need(), branch.segment, spent)
+                if event.trajectory in self._past.closed:  # meanwhile: nobody else will close it
+                    await self._brancher.close([twin])
+                    return None
+                branch.uncommitted = twin
             if not recorded or self.isolation == "branch":  # else `_catch_up` takes it in, in its turn
-                delta = await self._take_in(self._memory_of(branch), event)
+                delta = await self._take_in(branch.need(), event)
                 committed = self._written("commit", committed, delta)
         except MemorySystemError as failure:
             committed = self._failed(committed, failure)
         branch.committed.set()
-        return None if recorded else committed
+        return None if recorded else replace(committed, replayed=spent.total())
 
     async def _take_in(self, memory: MemorySystem, event: CommitEvent) -> Delta:
         interaction = Interaction(
@@ -285,26 +313,20 @@ class Lane:
         if branch is not None:
             branch.opened.set()
             branch.committed.set()
-            await close_all(self._own(branch), self.lane)
+            await self._brancher.close(self._own(branch))
 
     async def aclose(self) -> None:
         """Close the branches, the snapshots and the memory."""
         memories = [memory for branch in self._branches.values() for memory in self._own(branch)]
-        memories += [*self._snapshots.values(), self.memory]
         self._branches.clear()
-        self._snapshots.clear()
-        await close_all(memories, self.lane)
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as closing:
+                closing.start_soon(self._brancher.close, memories)
+                closing.start_soon(self._brancher.aclose)
 
     def _own(self, branch: Branch) -> list[MemorySystem]:
         """The memories that belong to a branch alone."""
         return [m for m in (branch.memory, branch.uncommitted) if m is not None and m is not self.memory]
-
-    def _memory_of(self, branch: Branch) -> MemorySystem:
-        """The memory of a branch, forked when it is first needed, so that a fork that fails is that call's
-        result."""
-        if branch.memory is None:
-            branch.memory = self._fork(self._snapshots[branch.segment])
-        return branch.memory
 
     async def _branch_for(self, event: TrajectoryEvent, *, after_commit: bool = False) -> Branch | None:
         """The trajectory's branch once R1 (or the commit) is there; None when the trajectory has ended.
@@ -345,9 +367,10 @@ class Lane:
             step=cause.step + 1,
             phase=phase,
             arm=arm,
+            replayed=branch.spent.total() if phase == "R1" else Replayed(),
         )
         try:
-            memory = self._memory_of(branch) if arm == "committed" else branch.uncommitted
+            memory = branch.need() if arm == "committed" else branch.uncommitted
             if memory is None:
                 raise InvariantError(
                     "T2 of the uncommitted arm, but the commit did not keep that branch", (cause.id,)
@@ -362,15 +385,6 @@ class Lane:
             return await call(function, gives, self.call_timeout_s)
         except CallError as failure:
             raise MemorySystemError(self.lane, operation, str(failure)) from failure
-
-    def _fork(self, memory: MemorySystem) -> MemorySystem:
-        try:
-            fork = memory.fork()
-        except (Exception, SystemExit) as failure:
-            raise MemorySystemError(self.lane, "fork", f"fork failed: {describe(failure)}") from failure
-        if fork is memory:
-            raise MemorySystemError(self.lane, "fork", "fork gave the same object and no copy")
-        return fork
 
     def _written(self, operation: str, event: E, result: Delta | Answer) -> E:
         """The event with what the memory system gave, known to be readable by everybody."""

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from consumers.scores import LABELS, MAIN_METRICS, Amount, Cost, GroupRate, MetricRate, Row, Scores
-from simulator.events import Metric
+from simulator.events import Means, Metric
 from simulator.files import write_whole
 from simulator.protocols.streammembench import METRICS, STEPS
 
@@ -38,6 +38,10 @@ _GROUPS: Final[Mapping[GroupName, tuple[str, Callable[[Scores], Sequence[GroupRa
 }
 
 _DAGGER: Final = "†"
+_MEANS: Final[Mapping[Means, str]] = {
+    "copy": "each trajectory ran on a copy of its folder",
+    "replay": "each trajectory ran on a new memory that ingested the stream again up to there",
+}
 _REASON_CHARACTERS: Final = 120
 _REASONS_SHOWN: Final = 3
 
@@ -112,6 +116,9 @@ def score_notes(scores: Scores) -> list[str]:
     notes = ["Feedback incorporation counts only where the first answer failed."]
     if scores.privileged:
         notes.append(f"{_DAGGER} is handed the evidence: an upper bound, not a competitor.")
+    notes += [
+        f"{system} can't fork: {_MEANS[means]}." for system, means in scores.means.items() if means != "fork"
+    ]
     return notes
 
 
@@ -136,6 +143,12 @@ def cost_table(scores: Scores) -> Table:
     with_tokens = any(sum(_tokens(cost)) for cost in scores.costs)
     if with_tokens:
         titles += ["Tokens\nper segment", "Tokens per\ntrajectory", "Tokens\nin all"]
+    branched = any(means != "fork" for means in scores.means.values())
+    if branched:
+        titles.append("Branch per\ntrajectory")
+    replayed = any(cost.replayed_tokens and cost.replayed_tokens.total for cost in scores.costs)
+    if replayed:
+        titles.append("Replayed\ntokens per\ntrajectory")
     table = new_table("Cost (means)", "System", *titles, numbers=titles)
     for cost in scores.costs:
         cells = [_mean(cost.stored_bytes, _bytes), _mean(cost.ingest_seconds, _seconds)]
@@ -146,6 +159,10 @@ def cost_table(scores: Scores) -> Table:
                 _mean(cost.trajectory_tokens, "{:,.0f}".format),
             ]
             cells.append(f"{sum(_tokens(cost)):,.0f}" if _tokens(cost) else "–")
+        if branched:
+            cells.append(_mean(cost.branch_seconds, _seconds))
+        if replayed:
+            cells.append(_mean(cost.replayed_tokens, "{:,.0f}".format))
         table.add_row(_system(scores, cost.system), *cells)
     return table
 

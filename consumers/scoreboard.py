@@ -40,7 +40,9 @@ from simulator.events import (
     DeltaEvent,
     Event,
     FeedbackEvent,
+    Means,
     Metric,
+    ReadyEvent,
     ResponseEvent,
     RunEndedEvent,
     RunStartedEvent,
@@ -78,6 +80,8 @@ class _Part(msgspec.Struct, frozen=True, gc=False):
     tokens: int = 0
     took_us: int | None = None
     error: str | None = None
+    replayed_tokens: int = 0
+    isolated_us: int | None = None
 
 
 class _Kept(msgspec.Struct):
@@ -107,6 +111,8 @@ class Scoreboard:
     def __init__(self, *, texts: bool = True) -> None:
         self._texts = texts
         self._started: RunStartedEvent | None = None
+        self._means: dict[str, Means] = {}
+        """System → how its agent says that its branches are made."""
         self._ended = False
         self._anchors: dict[str, AnchorEvent] = {}
         self._trajectories: dict[str, _Kept] = defaultdict(_Kept)
@@ -133,6 +139,8 @@ class Scoreboard:
                     _tokens(event.usage),
                     _took_us(headers),
                     event.error,
+                    _tokens(event.replayed.usage),
+                    _took_us(headers, "isolating_us", "began_us"),
                 )
                 self._keep(event.trajectory, _with_arm(event.phase, event.arm), part)
             case FeedbackEvent():
@@ -140,7 +148,12 @@ class Scoreboard:
             case CommitEvent():
                 self._keep(event.trajectory, "commit", _Part(event.id))
             case CommittedEvent():
-                part = _Part(event.id, tokens=_tokens(event.usage), error=event.error)
+                part = _Part(
+                    event.id,
+                    tokens=_tokens(event.usage),
+                    error=event.error,
+                    replayed_tokens=_tokens(event.replayed.usage),
+                )
                 self._keep(event.trajectory, "committed", part)
             case DeltaEvent():
                 ingest = _Ingest(event.stored_bytes, _tokens(event.usage), _took_us(headers), event.error)
@@ -153,6 +166,8 @@ class Scoreboard:
                 self._dead[event.id] = event.reason
             case RunStartedEvent():
                 self._started = event
+            case ReadyEvent(means=means) if means is not None:
+                self._means[event.role.removeprefix("agent.")] = means
             case RunEndedEvent():
                 self._ended = True
             case _:
@@ -177,6 +192,7 @@ class Scoreboard:
             systems=started.systems,
             privileged=started.privileged,
             isolation=started.isolation,
+            means=self._means_of(started),
             announced_anchors=started.anchors,
             anchors=sum(anchor.stream in started.streams for anchor in self._anchors.values()),
             failed_ingests={system: reasons for system, reasons in failed_ingests.items() if reasons},
@@ -185,6 +201,17 @@ class Scoreboard:
             costs=tuple(self._cost(started, system, by_system[system]) for system in started.systems),
         )
         return tallied(bare, rows, ablated=started.ablate_commit)
+
+    def _means_of(self, started: RunStartedEvent) -> dict[str, Means]:
+        if started.isolation == "shared":
+            return {}
+        known = {system: self._means.get(system) for system in started.attached}
+        known |= {
+            system: started.means.get(system, "fork")
+            for system in started.systems
+            if system not in started.attached
+        }
+        return {system: means for system in started.systems if (means := known[system]) is not None}
 
     def _keep(self, trajectory: str, name: str, part: _Part) -> None:
         if not self._texts and part.text is not None:
@@ -265,6 +292,12 @@ class Scoreboard:
             answer_seconds=amount((a.took_us for a in first_answers if a.took_us is not None), 1_000_000),
             ingest_tokens=amount(ingest.tokens for ingest in ingests),
             trajectory_tokens=amount(sum(part.tokens for part in parts.values()) for parts in begun),
+            branch_seconds=amount(
+                (a.isolated_us for a in first_answers if a.isolated_us is not None), 1_000_000
+            ),
+            replayed_tokens=amount(sum(part.replayed_tokens for part in parts.values()) for parts in begun)
+            if self._means_of(started).get(system) == "replay"
+            else None,
         )
 
 
@@ -288,10 +321,10 @@ def _tokens(usage: Usage) -> int:
     return usage.prompt_tokens + usage.completion_tokens
 
 
-def _took_us(headers: Headers) -> int | None:
-    """From `began_us` to `ended_us`; None where a header is missing or no number (somebody else's agent)."""
-    times = {name: value for name, value in headers if name in ("began_us", "ended_us")}
+def _took_us(headers: Headers, begun: str = "began_us", ended: str = "ended_us") -> int | None:
+    """From one header to the other; None where a header is missing or no number (somebody else's agent)."""
+    times = {name: value for name, value in headers if name in (begun, ended)}
     try:
-        return max(0, int(times["ended_us"]) - int(times["began_us"]))
+        return max(0, int(times[ended]) - int(times[begun]))
     except (KeyError, ValueError):
         return None

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from simulator.events import Isolation, Metric, Outcome
+from simulator.events import Isolation, Means, Metric, Outcome
 
 MAIN_METRICS: Final[tuple[Metric, ...]] = ("fidelity", "ieu", "fi", "fur")
 Third = Literal["early", "middle", "late"]
@@ -149,6 +149,11 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt and completion tokens, per segment."""
     trajectory_tokens: Amount | None
     """Prompt and completion tokens of all answers and commits, per trajectory begun."""
+    branch_seconds: Amount | None = None
+    """Getting the memory that a trajectory runs on, per T1 answered."""
+    replayed_tokens: Amount | None = None
+    """Prompt and completion tokens of the ingests that were repeated for branches, per trajectory begun; None for a
+    system that is not replayed."""
 
 
 class Unjudged(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,6 +174,8 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     systems: tuple[str, ...]
     privileged: tuple[str, ...]
     isolation: Isolation
+    means: dict[str, Means]
+    """Isolation `branch`: system → how its branches were made, where that is known."""
     announced_anchors: int
     anchors: int
     failed_ingests: dict[str, dict[str, int]]

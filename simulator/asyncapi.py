@@ -76,6 +76,8 @@ _HEADERS: Final = {
     "kind": "As in the value.",
     "v": "As in the value.",
     "wall_us": "When it was written, by the wall clock, in microseconds since 1970 UTC.",
+    "isolating_us": "When it was begun to get the memory that the call runs on: a copy or a replay may take long, and "
+    "is no part of the call.",
     "began_us": "When the call that it is the result of began, by the wall clock.",
     "ended_us": "When that call ended. Latency is reported from these two.",
 }
@@ -227,7 +229,9 @@ def _message(kind: str, cls: type[Event]) -> dict[str, Any]:
 
 def _headers(kind: str) -> dict[str, Any]:
     fixed = {"kind": kind, "v": str(SCHEMA_VERSION)}
-    names = [name for name in _HEADERS if kind in _TIMED or name not in ("began_us", "ended_us")]
+    names = [
+        name for name in _HEADERS if kind in _TIMED or name not in ("isolating_us", "began_us", "ended_us")
+    ]
     return {
         "type": "object",
         "properties": {

@@ -28,6 +28,7 @@ FeedbackType = Literal["affirm", "revise"]
 Outcome = Literal["pass", "fail", "unjudged"]
 Metric = Literal["fidelity", "ieu", "fi", "fur", "fur_uncommitted"]
 Isolation = Literal["branch", "shared"]
+Means = Literal["fork", "copy", "replay"]  # how a lane's memory gets the branches of isolation `branch`
 
 
 class MemoryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,6 +62,13 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What it took, beside the lane's own ingests, to make a branch by replay of the prefix."""
+
+    segments: int = 0
+    usage: Usage = Usage()
 
 
 class FeedbackDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,6 +178,8 @@ class ResponseEvent(TrajectoryEvent, frozen=True, kw_only=True, omit_defaults=Tr
     retrieved: tuple[RetrievedRecord, ...] = ()
     usage: Usage = Usage()
     error: str | None = None
+    replayed: Replayed = Replayed()
+    """R1: for the branch that the trajectory runs on."""
 
 
 class FeedbackEvent(TrajectoryEvent, frozen=True, kw_only=True, omit_defaults=True, tag="feedback"):
@@ -196,6 +206,8 @@ class CommittedEvent(TrajectoryEvent, frozen=True, kw_only=True, omit_defaults=T
     stored_bytes: int = 0
     usage: Usage = Usage()
     error: str | None = None
+    replayed: Replayed = Replayed()
+    """With `keep_uncommitted`: for the branch without the commit."""
 
 
 # --- topics anchors and verdicts (never read by agents) --------------------------------------------
@@ -256,6 +268,8 @@ class RunStartedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     anchors: int
     partitions: int
     isolation: Isolation
+    means: dict[str, Means] = {}
+    """Isolation `branch`: label → how branches are made, of the systems that can't fork and are not attached."""
     ablate_commit: bool = False
     attached: tuple[str, ...] = ()
     """Labels of the systems whose agents are not ours: what they write is checked, and they must keep
@@ -279,6 +293,8 @@ class ReadyEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="read
     """A role subscribed and will see everything that is published from now on."""
 
     role: str
+    means: Means | None = None
+    """Agents, in isolation `branch`: how the branches of their lanes are made."""
 
 
 class SegmentReleasedEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="segment_released"):

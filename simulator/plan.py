@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from adapters.memory import Fork
 from adapters.registry import SystemSpec, capabilities, parse_spec
 from consumers.agent import agent_role
 from consumers.judging import JUDGE_ROLE
@@ -21,9 +22,15 @@ from producers.conduct import CONDUCTOR_ROLE
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset, Lifelog
 from simulator.errors import ConfigError
-from simulator.events import Isolation, Metric, RunStartedEvent
+from simulator.events import Isolation, Means, Metric, RunStartedEvent
 
 MAX_PARTITIONS = 4
+_MEANS: Final[Mapping[Fork, Means | None]] = {
+    "cheap": "fork",
+    "copy": "copy",
+    "replay": "replay",
+    "none": None,
+}
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +124,9 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
         "word_budget": str(options.word_budget),
         **panel.describe(),
     }
+    means = unforked(systems, options.isolation)
+    if means:  # a branch that was made in another way may be another memory, of a system that isn't the same each time
+        identity["means"] = " ".join(f"{label}={kind}" for label, kind in means.items())
     return Plan(options, dataset, systems, announce(options, dataset, systems, identity))
 
 
@@ -143,6 +153,7 @@ def announce(
         anchors=len(dataset.anchors),
         partitions=min(len(dataset.lifelogs), MAX_PARTITIONS),
         isolation=options.isolation,
+        means=unforked(systems, options.isolation),
         ablate_commit=options.ablate_commit,
         attached=options.attached,
         answer_timeout_s=options.answer_timeout_s,
@@ -160,6 +171,29 @@ def identity_difference(there: RunStartedEvent, asked: RunStartedEvent) -> str:
         if there.identity.get(name) != asked.identity.get(name)
     ]
     return ", ".join(fields) or "another make-up"
+
+
+def unforked(systems: Iterable[SystemSpec], isolation: Isolation) -> dict[str, Means]:
+    """Label → how it gets its branches, for those that don't fork. Raises ConfigError where one can't."""
+    branched = {spec.label: means_in(spec, isolation) for spec in systems}
+    return {label: kind for label, kind in branched.items() if kind and kind != "fork"}
+
+
+def means_of(spec: SystemSpec) -> Means | None:
+    """How a system can get its branches; None where it can't."""
+    return _MEANS[capabilities(spec).fork]
+
+
+def means_in(spec: SystemSpec, isolation: Isolation) -> Means | None:
+    """How a system gets its branches; None in isolation `shared`. Raises ConfigError where it can't."""
+    if isolation == "shared":
+        return None
+    means = means_of(spec)
+    if means is None:
+        raise ConfigError(
+            f"{spec.label} can't branch its memory (it declares fork=none): run it with --isolation shared"
+        )
+    return means
 
 
 def metrics_of(ablate_commit: bool) -> tuple[Metric, ...]:
@@ -200,8 +234,7 @@ def _systems(options: RunOptions) -> tuple[SystemSpec, ...]:
         if labels.count(label) > 1:
             raise ConfigError(f"two systems are called {label}: give one another label, as in other={label}")
     for spec in specs:
-        if capabilities(spec).fork == "none" and options.isolation == "branch":
-            raise ConfigError(f"{spec.label} can't fork: run it with --isolation shared")
+        means_in(spec, options.isolation)
     if options.isolation == "shared" and options.ablate_commit:
         raise ConfigError(
             "the commit ablation needs a branch without the commit: run it with --isolation branch"

@@ -4,7 +4,8 @@ of it, it goes on where that ends."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from adapters.memory import LaneContext, MemorySystem
 from adapters.registry import SystemSpec, capabilities, open_system
 from consumers.agent import agent_role, run_agent
 from consumers.calls import close_all
+from consumers.homes import Isolating, new_folder
 from consumers.judging import JUDGE_ROLE, run_judges
 from consumers.monitor import Progress, monitor
 from consumers.scores import Scores
@@ -35,9 +37,10 @@ from simulator.events import (
 from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
 from simulator.log.protocol import Log
-from simulator.plan import Plan, identity_difference, metrics_of, noted
+from simulator.plan import Plan, identity_difference, means_in, metrics_of, noted
 from simulator.results import read_results, write_results
-from simulator.runfolder import enter_folder, find_run, note_run
+from simulator.runfolder import MEMORIES_NAME, enter_folder, find_run, note_run
+from simulator.scratch import scratch_folder
 from simulator.topics import Recorder, Topics
 
 
@@ -54,23 +57,29 @@ async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) ->
     """
     options, started = plan.options, plan.started
     memories: dict[str, MemorySystem] = {}
-    try:
-        for spec in plan.systems:
-            for stream in started.streams:
-                lane = f"{spec.label}@{stream}"
-                memories[lane] = open_memory(spec, started, stream, plan.dataset.anchors)
-        url = await anyio.to_thread.run_sync(
-            partial(enter_folder, options.out, options.log, started.run, overwrite=options.overwrite)
-        )
-        async with open_log(url) as log:
-            await begin(log, started, preamble(plan), options.out if options.log is None else None)
-            await anyio.to_thread.run_sync(note_run, options.out, options.log, started.run, noted(options))
-            await _run_roles(log, plan, memories, show)
-            results = await read_results(log, started, options.out)
-            await anyio.to_thread.run_sync(write_results, options.out, results)
-            return results.scores
-    finally:
-        await close_all(memories.values(), "not begun")  # what no agent took
+    async with memory_folder(plan.systems, options.out / MEMORIES_NAME) as memory_base:
+        openers = {
+            spec.label: Opener(spec, started, plan.dataset.anchors, memory_base) for spec in plan.systems
+        }
+        try:
+            for spec in plan.systems:
+                for stream in started.streams:
+                    lane = f"{spec.label}@{stream}"
+                    memories[lane] = openers[spec.label].open(lane, stream)
+            url = await anyio.to_thread.run_sync(
+                partial(enter_folder, options.out, options.log, started.run, overwrite=options.overwrite)
+            )
+            async with open_log(url) as log:
+                await begin(log, started, preamble(plan), options.out if options.log is None else None)
+                await anyio.to_thread.run_sync(
+                    note_run, options.out, options.log, started.run, noted(options)
+                )
+                await _run_roles(log, plan, openers, memories, show)
+                results = await read_results(log, started, options.out)
+                await anyio.to_thread.run_sync(write_results, options.out, results)
+                return results.scores
+        finally:
+            await close_all(memories.values(), "not begun")  # what no agent took
 
 
 async def begin(
@@ -100,27 +109,74 @@ async def begin(
     return False
 
 
-def open_memory(
-    spec: SystemSpec, started: RunStartedEvent, stream: str, anchors: Iterable[AnchorEvent]
-) -> MemorySystem:
-    """The memory system of one lane, made as the run says. `anchors`: the run's; only a privileged system gets
-    those of its stream. Raises ConfigError."""
-    privileged = capabilities(spec).privileged
-    context = LaneContext(
-        lane=f"{spec.label}@{stream}",
-        stream=stream,
-        seed=int(started.identity["seed"]),
-        top_k=int(started.identity["top_k"]),
-        word_budget=int(started.identity["word_budget"]),
-        anchors=tuple(anchor for anchor in anchors if anchor.stream == stream) if privileged else (),
-    )
-    return open_system(spec, context)
+class Opener:
+    """Makes one system's memories, as the run says. `anchors`: the run's; only a privileged system gets those of its
+    stream. `folder`: where the folders of memories lie that need one (see `memory_folder`). Raises ConfigError for a
+    system that can't be isolated as the run says."""
+
+    def __init__(
+        self, spec: SystemSpec, started: RunStartedEvent, anchors: Iterable[AnchorEvent], folder: Path | None
+    ) -> None:
+        declared = capabilities(spec)
+        self._spec = spec
+        self._started = started
+        self._anchors = tuple(anchors) if declared.privileged else ()
+        self._folder = None if declared.fork == "cheap" else folder
+        means = means_in(spec, started.isolation)
+        self.isolating = (
+            Isolating(means, self._folder, self.open_at) if means and self._folder is not None else None
+        )
+
+    def open(self, lane: str, stream: str) -> MemorySystem:
+        """A new, empty memory. Raises ConfigError."""
+        return self.open_at(lane, stream, new_folder(self._folder) if self._folder is not None else None)
+
+    def open_at(self, lane: str, stream: str, directory: Path | None) -> MemorySystem:
+        """A memory on what a folder holds. Raises ConfigError."""
+        identity = self._started.identity
+        context = LaneContext(
+            lane=lane,
+            stream=stream,
+            seed=int(identity["seed"]),
+            top_k=int(identity["top_k"]),
+            word_budget=int(identity["word_budget"]),
+            anchors=tuple(anchor for anchor in self._anchors if anchor.stream == stream),
+            directory=directory,
+        )
+        return open_system(self._spec, context)
+
+
+@asynccontextmanager
+async def memory_folder(systems: Iterable[SystemSpec], base: Path) -> AsyncIterator[Path | None]:
+    """A folder in `base` for the memories of these systems, deleted at the end; None where all of them fork. Raises
+    ConfigError."""
+    if all(capabilities(spec).fork == "cheap" for spec in systems):
+        yield None
+        return
+    async with scratch_folder(base) as folder:
+        yield folder
+
+
+def longest_ingest_s(started: RunStartedEvent, call_timeout_s: float) -> float:
+    """How long an agent of ours may take for a delta, by the deadlines of the calls that it waits for."""
+    # a copy and its flush twice, the wait for them, and the ingest itself
+    return call_timeout_s * (7 if "copy" in started.means.values() else 1)
+
+
+def longest_answer_s(started: RunStartedEvent, call_timeout_s: float = 600.0) -> float:
+    """How long an agent of ours may take for an answer, by the deadlines of the calls that it waits for."""
+    longest_s = longest_ingest_s(started, call_timeout_s)
+    if "replay" not in started.means.values():
+        return longest_s
+    return max(
+        longest_s, call_timeout_s * (2 + max(started.segments.values()))
+    )  # each ingested, and the load
 
 
 async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
     """The replayer's role, obeying the control topic."""
     options, started = plan.options, plan.started
-    move_s = options.call_timeout_s + 300
+    move_s = longest_ingest_s(started, options.call_timeout_s) + 300
     if started.isolation == "shared":  # a lane moves on once all trajectories of a segment have been through
         anchors_in = Counter((anchor.stream, anchor.segment) for anchor in plan.dataset.anchors)
         move_s *= 1 + 6 * max(anchors_in.values(), default=0)
@@ -142,7 +198,11 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
 
 
 async def _run_roles(
-    log: Log, plan: Plan, memories: dict[str, MemorySystem], show: Callable[[Progress], None] | None
+    log: Log,
+    plan: Plan,
+    openers: Mapping[str, Opener],
+    memories: dict[str, MemorySystem],
+    show: Callable[[Progress], None] | None,
 ) -> None:
     """Start every role and wait until all have ended. Each agent takes its lanes out of `memories`."""
     options, started = plan.options, plan.started
@@ -151,7 +211,8 @@ async def _run_roles(
         for spec in plan.systems:
             agent = partial(
                 run_agent,
-                open_memory=partial(_take_memory, memories, spec, plan),
+                open_memory=partial(_take_memory, memories, openers[spec.label]),
+                isolating=openers[spec.label].isolating,
                 calls_in_flight=options.calls_in_flight,
                 call_timeout_s=options.call_timeout_s,
             )
@@ -161,14 +222,13 @@ async def _run_roles(
         roles.start_soon(run_replayer, log, plan, clock, name="replayer")
         if show is not None:
             roles.start_soon(monitor, log, started, show, name="monitor")
-        await conduct(log, started, stall_timeout_s=options.call_timeout_s + 1200)
+        stall_timeout_s = longest_answer_s(started, options.call_timeout_s) + 1200
+        await conduct(log, started, stall_timeout_s=stall_timeout_s)
 
 
-def _take_memory(
-    memories: dict[str, MemorySystem], spec: SystemSpec, plan: Plan, lane: str, stream: str
-) -> MemorySystem:
+def _take_memory(memories: dict[str, MemorySystem], opener: Opener, lane: str, stream: str) -> MemorySystem:
     """The lane's memory made before the run began; a new one where the lane had gone to another process."""
-    return memories.pop(lane, None) or open_memory(spec, plan.started, stream, plan.dataset.anchors)
+    return memories.pop(lane, None) or opener.open(lane, stream)
 
 
 def preamble(plan: Plan) -> list[Event]:

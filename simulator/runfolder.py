@@ -22,6 +22,8 @@ from simulator.log.protocol import Log
 LOG_NAME = "log.db"
 NOTE_NAME = "run.json"
 """Says which log holds the run."""
+MEMORIES_NAME = "memories"
+"""While a run goes on: the folders of memories that can't fork."""
 VERDICTS_NAME = "verdicts.jsonl"
 RETRY_NAME = "retry-{}"
 """A retry's folder, in the run's; numbered from 1."""

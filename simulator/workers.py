@@ -25,10 +25,11 @@ from simulator.events import AnchorEvent, RunEndedEvent, RunStartedEvent
 from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
 from simulator.log.protocol import Log
-from simulator.plan import Plan, metrics_of, noted
+from simulator.plan import Plan, means_of, metrics_of, noted
 from simulator.results import read_results, write_results
-from simulator.run import begin, open_memory, preamble, run_replayer
+from simulator.run import Opener, begin, longest_answer_s, memory_folder, preamble, run_replayer
 from simulator.runfolder import enter_folder, find_run, note_run
+from simulator.scratch import user_base
 from simulator.topics import Topics
 
 ANY_RUN = "any"
@@ -71,9 +72,9 @@ async def agent_worker(
                 for event, _ in decode_records(started.run, [record])[0]:
                     if isinstance(event, AnchorEvent):
                         anchors.append(event)
-        await run_agent(
-            log, started, spec.label, lambda _, stream: open_memory(spec, started, stream, anchors)
-        )
+        async with memory_folder([spec], user_base()) as folder:
+            opener = Opener(spec, started, anchors, folder)
+            await run_agent(log, started, spec.label, opener.open, isolating=opener.isolating)
 
 
 def _check_same(spec: SystemSpec, started: RunStartedEvent) -> None:
@@ -83,6 +84,11 @@ def _check_same(spec: SystemSpec, started: RunStartedEvent) -> None:
     if spec != announced[spec.label]:
         raise ConfigError(
             f"{started.run} has {_text(announced[spec.label])} under the label {spec.label}, not {_text(spec)}"
+        )
+    announced_means = started.means.get(spec.label, "fork")
+    if started.isolation == "branch" and announced_means != means_of(spec):
+        raise ConfigError(
+            f"{started.run} isolates {spec.label} by {announced_means}, it declares {means_of(spec)}"
         )
     if started.identity["code"] != version("egostream"):
         raise ConfigError(
@@ -110,7 +116,7 @@ async def judge_worker(url: str, run: str, *, wait_s: float = 60.0) -> None:
 async def conductor_worker(url: str, run: str, *, wait_s: float = 60.0) -> RunEndedEvent:
     """Conduct."""
     async with run_on(url, run, wait_s) as (log, started):
-        return await conduct(log, started)
+        return await conduct(log, started, stall_timeout_s=longest_answer_s(started) + 1200)
 
 
 async def scoreboard_worker(

@@ -19,6 +19,7 @@ from simulator.errors import ConfigError, MemorySystemError
 from simulator.events import MemoryRecord, Usage
 
 T = TypeVar("T")
+HttpFork = Literal["cheap", "replay", "none"]
 Operation = Literal["ingest", "answer", "commit", "fork", "close"]
 
 _NO_SUCH_CALL = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
@@ -82,10 +83,10 @@ class DeltaReply(msgspec.Struct, frozen=True, kw_only=True):
 class HttpMemory:
     """Your own memory behind an HTTP server, in any language (docs/http-agent.md).
 
-    `url`: the server's address. `fork`: `cheap`, or `none` for a server that can't (then the run needs
-    `--isolation shared`). `timeout_s`: how long one try of a call may take. `attempts`: tries of a call whose
-    connection fails, or that is answered with 429 or 503. `token_env`: name of an environment variable with a
-    bearer token.
+    `url`: the server's address. `fork`: `cheap`, or for a server that can't `replay` (each branch is a new memory
+    that ingests the stream's prefix again) or `none` (the run needs `--isolation shared`). `timeout_s`: how long
+    one try of a call may take. `attempts`: tries of a call whose connection fails, or that is answered with 429 or
+    503. `token_env`: name of an environment variable with a bearer token.
 
     `fork` is told to the server later, but before anything that its moment depends on: before the next call
     of the fork itself, and before the next change of the memory that it was made from.
@@ -98,7 +99,7 @@ class HttpMemory:
         context: LaneContext,
         *,
         url: str = "",
-        fork: Literal["cheap", "none"] = "cheap",
+        fork: HttpFork = "cheap",
         timeout_s: float = 120.0,
         attempts: int = 6,
         token_env: str = "",
@@ -115,7 +116,7 @@ class HttpMemory:
         self._begin(None)
 
     @staticmethod
-    def capabilities(*, fork: Literal["cheap", "none"] = "cheap", **_: object) -> Capabilities:
+    def capabilities(*, fork: HttpFork = "cheap", **_: object) -> Capabilities:
         """What the options declare."""
         return Capabilities(fork=fork)
 
@@ -150,7 +151,7 @@ class HttpMemory:
     def fork(self) -> Self:
         """A name for a copy of this memory as it is now. Not while a change is under way."""
         if not self._shared.can_fork:
-            raise MemorySystemError(self._shared.context.lane, "fork", "declared as fork=none")
+            raise MemorySystemError(self._shared.context.lane, "fork", "declared as a server that can't fork")
         fork = copy.copy(self)
         fork._begin(self)
         self._forks[fork._id] = fork

@@ -85,8 +85,9 @@ _OPTIONS = (
         type=click.Choice(["branch", "shared"]),
         default="branch",
         show_default=True,
-        help="branch: each trajectory on a fork of the memory, many at once. shared: on the one memory, one "
-        "after the other, as in the paper.",
+        help="branch: each trajectory on a memory of its own, many at once: a fork, a copy of the system's folder, or "
+        "a replay of the stream, as the system can (`egostream systems`). shared: on the one memory, one after the "
+        "other, as in the paper.",
     ),
     click.option(
         "--ablate-commit",

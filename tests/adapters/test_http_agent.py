@@ -181,11 +181,23 @@ def test_a_server_that_can_t_fork_runs_in_isolation_shared(tmp_path: Path) -> No
     with server("example") as url:
         code, said = run(tmp_path / "run", "--system", f"http:url={url},fork=none")
         assert code == 2
-        assert "http can't fork: run it with --isolation shared" in said
+        assert "http can't branch its memory (it declares fork=none): run it with --isolation shared" in said
         code, said = run(tmp_path / "run", "--system", f"http:url={url},fork=none", "--isolation", "shared")
     assert code == 0, said
     assert capabilities("http:url=http://x,fork=none") == Capabilities(fork="none")
     assert capabilities("http:url=http://x") == Capabilities()
+
+
+def test_a_server_that_can_t_fork_is_replayed(tmp_path: Path) -> None:
+    with server("example") as url:
+        for fork in ("cheap", "replay"):
+            system = f"http=http:url={url},fork={fork}"
+            code, said = run(tmp_path / fork, "--system", system, "--ablate-commit")
+            assert code == 0, said
+    assert "http can't fork: each trajectory ran on a new memory" in said
+    kept = {fork: verdicts(tmp_path / fork) for fork in ("cheap", "replay")}
+    assert kept["replay"] == kept["cheap"]
+    assert capabilities("http:url=http://x,fork=replay") == Capabilities(fork="replay")
 
 
 async def test_a_memory_that_the_server_forgot_is_an_error_and_no_empty_memory() -> None:
@@ -231,7 +243,7 @@ async def test_a_fork_that_the_server_refuses_is_lost_alone() -> None:
         ("http:url=http://h:99999", "is no address"),
         ("http:url=http://me:secret@h", "user name or password"),
         ("http:url=http://h/?q", "ends before any"),
-        ("http:url=http://h,fork=dear", "one of cheap, none"),
+        ("http:url=http://h,fork=dear", "one of cheap, replay, none"),
         ("http:url=http://h,timeout_s=0", "timeout_s must be above 0"),
         ("http:url=http://h,token_env=NO_SUCH_TOKEN", "no NO_SUCH_TOKEN in the environment"),
     ],
@@ -275,5 +287,8 @@ def test_the_documentation_shows_what_really_travels() -> None:
 
 
 def test_only_the_lane_s_own_settings_are_sent() -> None:
-    fields = set(LaneContext.__struct_fields__) - {"anchors"}  # the gold
+    fields = set(LaneContext.__struct_fields__) - {
+        "anchors",
+        "directory",
+    }  # the gold; a folder here, not on the server
     assert set(AgentContext.__struct_fields__) == fields

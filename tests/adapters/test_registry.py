@@ -35,6 +35,19 @@ class Half:
 
 class Mislabelled(Good):
     capabilities = {"fork": "none"}
+
+class Misdeclared(Good):
+    capabilities = Capabilities(fork="copied")
+
+class Unflushed(Good):
+    capabilities = Capabilities(fork="copy")
+
+class Forkless(Good):
+    capabilities = Capabilities()
+    fork = None
+
+class Replayed(Forkless):
+    capabilities = Capabilities(fork="replay")
 """
 
 
@@ -127,8 +140,11 @@ async def test_options_reach_the_system() -> None:
             "own_broken:Mine",
             "can't import 'own_broken': ModuleNotFoundError: No module named 'no_such_thing'",
         ),
-        ("own_memories:Missing", "no class 'Missing'.*it has Good, Fails, Half, Mislabelled"),
+        ("own_memories:Missing", "no class 'Missing'.*it has Good, Fails, Half, Mislabelled, Mis"),
         ("own_memories:Half", "lacks async answer, async commit, async aclose, fork"),
+        ("own_memories:Misdeclared", "declares fork='copied': there are cheap, copy, replay, none"),
+        ("own_memories:Unflushed", "lacks async flush"),
+        ("own_memories:Forkless", "lacks fork"),
         ("own_memories:Fails", "could not be made: RuntimeError: no server"),
         ("own_memories:Good:colour=red", "no option 'colour': there are flag, note, size"),
         ("own_memories:Good:size=big", "size=big"),
@@ -148,6 +164,8 @@ def test_one_s_own_class_gets_the_context_and_typed_options() -> None:
     assert vars(system) == {"context": lane, "size": 7, "flag": True, "note": "12"}
     assert capabilities("own_memories:Good") == Capabilities(fork="none")
     assert capabilities("own_memories:Fails").fork == "none"
+    assert capabilities("own_memories:Replayed").fork == "replay"
+    open_system("own_memories:Replayed", lane)  # it needs no fork
     with pytest.raises(ConfigError, match="must be a Capabilities"):
         capabilities("own_memories:Mislabelled")
 

@@ -39,6 +39,10 @@ def test_systems() -> None:
     assert built_in <= ran.json.keys()
     assert all(name in pretty.out for name in built_in)
     assert "module:MyMemory" in pretty.out
+    own = "disk=examples.directory_memory:NotesOnDisk"
+    assert egostream("systems", own, "--json").json["disk"]["branches"] == "copy"
+    assert "copy" in egostream("systems", own).out
+    assert egostream("systems", "nil").code == 2
 
 
 def test_inspect_a_release(release: Path) -> None:

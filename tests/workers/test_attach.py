@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.events import LaneFailedEvent
+from simulator.events import LaneFailedEvent, ReadyEvent
 from simulator.runfolder import VERDICTS_NAME, log_path
 from tests.conftest import ROOT
 from tests.workers.fleet import (
@@ -28,6 +28,7 @@ from tests.workers.fleet import (
 from tests.workers.test_attached import DATA, without_run
 
 CLASS = SYSTEM.partition("=")[2]
+MEANS = {"Copying": "copy", "Replaying": "replay"}
 
 
 @pytest.mark.parametrize("kills", [0, 3])
@@ -35,9 +36,22 @@ def test_an_attached_class_is_judged_as_if_it_were_here(tmp_path: Path, kills: i
     attached_run(tmp_path, str(tmp_path / "shared.db"), kills)
 
 
-def attached_run(folder: Path, log: str, kills: int) -> None:
+@pytest.mark.parametrize("kind", ["Copying", "Replaying"])
+def test_an_attached_class_that_can_t_fork_is_isolated_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    log = str(tmp_path / "shared.db")
+    attached_run(tmp_path, log, 2, f"tests.workers.branching:{kind}:ms=10")
+    assert list((tmp_path / "tmp").glob("egostream-*")) == []  # nor of those that were killed
+    ready = history_of(log, run_of(tmp_path / "run")).of(ReadyEvent)
+    assert {event.means for event in ready if event.role == "agent.mine"} == {MEANS[kind]}
+
+
+def attached_run(folder: Path, log: str, kills: int, system: str = CLASS) -> None:
     """Killed and attached again `kills` times, it says what it says in one process."""
-    expected = undisturbed(folder / "here", data=DATA, systems=("null", f"mine={CLASS}"))
+    expected = undisturbed(folder / "here", data=DATA, systems=("null", f"mine={system}"))
     out = folder / "run"
     commands: dict[str, tuple[object, ...]] = {
         "run": (
@@ -54,7 +68,7 @@ def attached_run(folder: Path, log: str, kills: int) -> None:
             out,
             "-q",
         ),
-        "mine": ("attach", "--system", CLASS, "--as", "mine", "--log", log, "--run", "any", "-q"),
+        "mine": ("attach", "--system", system, "--as", "mine", "--log", log, "--run", "any", "-q"),
     }
     commands["run"] += ("--rate", 600) if kills else ()
     with fleet(folder, commands) as processes:

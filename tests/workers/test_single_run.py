@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from simulator.runfolder import VERDICTS_NAME, log_path
+from simulator.runfolder import MEMORIES_NAME, VERDICTS_NAME, log_path
 from tests.workers.fleet import SYSTEM, fleet, log_anomalies, run_of, undisturbed
 
 SPOILT = f"{SYSTEM}:spoilt=true"
@@ -23,19 +23,32 @@ KILLS = int(os.environ.get("EGOSTREAM_KILLS", "5"))
     ("isolation", "ablate_commit"), [("branch", False), ("branch", True), ("shared", False)]
 )
 def test_killed_and_begun_again(tmp_path: Path, isolation: str, ablate_commit: bool) -> None:
+    _kill_and_begin_again(tmp_path, SPOILT, isolation, ablate_commit)
+
+
+@pytest.mark.parametrize("kind", ["Copying", "Replaying"])
+def test_killed_and_begun_again_without_forks(tmp_path: Path, kind: str) -> None:
+    system = f"slow=tests.workers.branching:{kind}:ms=8,spoilt=true"
+    _kill_and_begin_again(tmp_path, system, "branch", True, kills=3)
+    assert not list(tmp_path.glob(f"run-*/{MEMORIES_NAME}"))  # nor what the killed ones left there
+
+
+def _kill_and_begin_again(
+    tmp_path: Path, system: str, isolation: str, ablate_commit: bool, kills: int = KILLS
+) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     rng = Random(seed)
     expected = undisturbed(
         tmp_path / "undisturbed",
         data=DATA,
-        systems=(SPOILT,),
+        systems=(system,),
         isolation=isolation,
         ablate_commit=ablate_commit,
     )
     assert b'"unjudged"' in expected
     killed = runs = 0
-    while killed < KILLS:
+    while killed < kills:
         runs += 1
         out = tmp_path / f"run-{runs}"
         run = [
@@ -43,7 +56,7 @@ def test_killed_and_begun_again(tmp_path: Path, isolation: str, ablate_commit: b
             "--data",
             DATA,
             "--system",
-            SPOILT,
+            system,
             "--out",
             out,
             "--isolation",
@@ -55,7 +68,7 @@ def test_killed_and_begun_again(tmp_path: Path, isolation: str, ablate_commit: b
         run += ["--ablate-commit"] if ablate_commit else []
         with fleet(tmp_path, {"run": tuple(run)}) as processes:
             processes.ends_with["run"] = 4  # some is unjudged
-            while killed < KILLS and "run" not in processes.ended:
+            while killed < kills and "run" not in processes.ended:
                 processes.start("run")
                 processes.sleep(rng.uniform(0.5, 3.5))
                 killed += "run" in processes.running

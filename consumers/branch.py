@@ -1,0 +1,37 @@
+"""One trajectory's memory and conversation."""
+
+from __future__ import annotations
+
+import anyio
+
+from adapters.memory import MemorySystem
+from consumers.isolation import Spent
+from simulator.errors import MemorySystemError
+from simulator.events import Turn
+
+
+class Branch:
+    """An isolated branch of a lane's memory at a segment, on which one trajectory runs; with the conversation
+    so far and, for the commit ablation, the memory as it was before the commit."""
+
+    __slots__ = ("committed", "failed", "history", "memory", "opened", "segment", "spent", "uncommitted")
+
+    def __init__(self) -> None:
+        self.memory: MemorySystem | None = None
+        self.failed: MemorySystemError | None = None
+        """Why it has no memory."""
+        self.spent = Spent()
+        self.segment = -1
+        self.history: list[Turn] = []
+        self.uncommitted: MemorySystem | None = None
+        self.opened = anyio.Event()
+        """R1 is there."""
+        self.committed = anyio.Event()
+
+    def need(self) -> MemorySystem:
+        """Its memory. Raises MemorySystemError where none could be made: that is the result of each call which needs
+        it."""
+        if self.failed is not None:
+            raise self.failed
+        assert self.memory is not None  # T1 comes first
+        return self.memory
