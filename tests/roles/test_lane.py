@@ -341,7 +341,7 @@ def test_segment_with_a_gap_is_a_broken_invariant(seqs: list[int], first: int, l
 
 
 async def test_trajectory_out_of_place_is_a_broken_invariant() -> None:
-    lane = lane_of(Ledger())
+    lane = lane_of(Ledger(), timeout_s=1.0)
     with pytest.raises(InvariantError, match="before its delta"):
         await lane.answer_task(task())
     await lane.ingest(segment_of(lane, 0), "closed/0")
