@@ -10,11 +10,13 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import msgspec
 from msgspec.structs import replace
 
 from adapters.memory import LaneContext, MemorySystem
 from adapters.registry import SystemSpec, capabilities, open_system
 from consumers.agent import agent_role, run_agent
+from consumers.audit import Certificate, audit_log
 from consumers.calls import close_all
 from consumers.judging import JUDGE_ROLE, run_judges
 from consumers.monitor import Progress, monitor
@@ -40,7 +42,7 @@ from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
 from simulator.log.protocol import Log
 from simulator.plan import Plan, metrics_of
-from simulator.runfolder import VERDICTS_NAME, enter_folder, find_run, note_run
+from simulator.runfolder import AUDIT_NAME, VERDICTS_NAME, enter_folder, find_run, note_run, open_run
 from simulator.topics import Recorder, Topics
 
 
@@ -198,6 +200,15 @@ async def write_verdicts(log: Log, started: RunStartedEvent, folder: Path) -> Pa
     path = folder / VERDICTS_NAME
     await anyio.to_thread.run_sync(write_whole, path, b"".join(value + b"\n" for _, value in lines))
     return path
+
+
+async def audit_run(folder: Path, progress: Callable[[int, int], None] | None = None) -> Certificate:
+    """Audit the run in a folder and write the certificate there. `progress`: records read, and in all."""
+    async with open_run(folder) as (log, started):
+        certificate = await audit_log(log, started, progress)
+    content = msgspec.json.format(msgspec.json.encode(certificate)) + b"\n"
+    await anyio.to_thread.run_sync(write_whole, folder / AUDIT_NAME, content)
+    return certificate
 
 
 async def fold_scores(log: Log, started: RunStartedEvent) -> Scores:

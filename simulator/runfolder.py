@@ -21,7 +21,8 @@ LOG_NAME = "log.db"
 NOTE_NAME = "run.json"
 """Says which log holds the run."""
 VERDICTS_NAME = "verdicts.jsonl"
-RESULT_NAMES = (VERDICTS_NAME, "scores.json", "trajectories.csv")
+AUDIT_NAME = "audit.json"
+RESULT_NAMES = (VERDICTS_NAME, "scores.json", "trajectories.csv", AUDIT_NAME)
 """What is read off the log at the end of a run, beside it."""
 
 
