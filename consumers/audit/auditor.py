@@ -10,7 +10,7 @@ from typing import Final
 
 from consumers.audit.canaries import Canaries
 from consumers.audit.certificate import Book, Certificate, Kept, Place, wall_of
-from consumers.audit.form import Form, is_late
+from consumers.audit.form import LATE, Form, is_late
 from consumers.audit.memory import ATTACHED_SKEW_US, SKEW_US, Memories
 from consumers.audit.secrets import Secrets
 from consumers.audit.stream import Streams
@@ -54,8 +54,6 @@ LEFT_OUT: Final = {
     "dead": "it holds what was no part of the run",
 }
 """Topics that are not in the digest, and why."""
-
-LATE: Final = "a result of an attached agent that came too late, and that nobody took"
 
 _BITS: Final = 256
 
@@ -276,11 +274,11 @@ class Auditor:
         self._turn_to(getattr(Topics.of(self.started.run), AUDIT_TOPICS[-1]))
         ended, book = self.ended, self._book
         book.checked["6"] += self._events["observations"]
-        self._streams.close(ended=ended)
+        self._streams.close(ended=ended, replayed=next((kept for _, kept in self._replayed), None))
         self._canaries.close(ended=ended)
         self._memories.close_deltas(frozenset(self._failed), ended=ended)
         self._trajectories.close(ended=ended)
-        self._form.close()
+        self._form.close(ended=ended)
         self._close_anchors()
         self._close_run(ended=ended)
         return Certificate(
@@ -351,9 +349,7 @@ class Auditor:
             book.leave_open("the run has not ended")
             return
         if not self._replayed:
-            book.find(
-                "1", "replay_ended", "the run has ended, and its replay has not", *(k for _, k in self._ended)
-            )
+            book.leave_open("the run has ended, and its replay has not said so yet")
         told = self._trajectories.told.values()
         verdicts = [judged for each in told for judged in each.verdicts.values()]
         counts = (len(told), len(verdicts), sum(judged.outcome == "unjudged" for judged in verdicts))

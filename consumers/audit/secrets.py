@@ -83,6 +83,7 @@ class Secrets:
         """What is asked, in lower case → T1 or T2 → whose anchor."""
         self._questions = TextFinder(())
         self._gold = TextFinder(())
+        self._in_streams = TextFinder(())
         self._told: set[str] = set()
         """Trajectories to which feedback was given."""
         self._supporting: dict[tuple[str, int], set[str]] = defaultdict(set)
@@ -110,6 +111,7 @@ class Secrets:
         self._secrets |= {text: _Secret("evidence", frozenset(names)) for text, names in evidence.items()}
         self._finder = TextFinder(self._secrets)
         self._questions = TextFinder(self._asked)
+        self._in_streams = TextFinder((*self._secrets, *self._asked))
         self._gold = TextFinder(
             text
             for text, secret in self._secrets.items()
@@ -119,9 +121,10 @@ class Secrets:
     def observation(self, event: ObservationEvent, record: StoredRecord) -> None:
         """What a wearer says and sees holds no evidence statement (but where it supports that very evidence) and no
         gold. What is asked of the memory may be overheard as well: then it proves nothing."""
-        for text in self._finder.find(event.text):
-            secret = self._secrets[text]
-            if (
+        for text in self._in_streams.find(event.text):
+            self._asked.pop(text, None)
+            secret = self._secrets.get(text)
+            if secret is None or (
                 secret.kind == "evidence"
                 and self._supporting.get((event.stream, event.seq), set()) & secret.anchors
             ):
@@ -132,8 +135,6 @@ class Secrets:
                 f"observation {event.id} holds the {secret.kind} of {_names(secret.anchors)}",
                 (event.id, Place.of(record)),
             )
-        for text in self._questions.find(event.text):
-            self._asked.pop(text, None)
 
     def overheard(self) -> None:
         """All observations are there."""

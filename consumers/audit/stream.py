@@ -176,25 +176,22 @@ class Streams:
                 kept,
             )
 
-    def close(self, *, ended: bool) -> None:
-        """All streams have ended, if the run has."""
+    def close(self, *, ended: bool, replayed: Kept | None) -> None:
+        """All segments are there, if the run has ended, and all streams have ended, if the replay has. The last may
+        say so after the run's end, for which only its segments are needed."""
         for name, state in self._streams.items():
             due = self._started.segments.get(name, 0)
             self._book.checked["1"] += 1
-            if state.ended is None and ended:
-                self._book.find(
-                    "1",
-                    "stream_missing",
-                    f"the run has ended, and stream {name} has not: it has "
-                    f"{state.segments} of {due} segments",
-                    state.last or name,
-                )
-            elif state.ended is None:
-                self._book.leave_open(f"{name}: {state.segments} of {due} segments are published")
-            elif state.segments != due:
+            if state.segments != due and (ended or state.ended is not None):
                 self._book.find(
                     "1",
                     "segments",
                     f"{name} has {state.segments} segments; the run began with {due}",
-                    state.ended,
+                    *((state.ended,) if state.ended is not None else (state.last or name,)),
                 )
+            elif state.ended is None and replayed is not None:
+                self._book.lacks(
+                    "1", "stream_missing", f"the replay has ended, and stream {name} has not", replayed
+                )
+            elif state.ended is None:
+                self._book.leave_open(f"{name}: {state.segments} of {due} segments are published, and no end")
