@@ -166,7 +166,7 @@ class Auditor:
                 and METRIC_OF.get(name_of(event)) in closed.unjudged
             )
         if late:
-            self._book.unproved[LATE] += 1
+            self._book.ignored[LATE] += 1
         return late
 
     def _observation(self, event: ObservationEvent, record: StoredRecord) -> None:
@@ -295,6 +295,7 @@ class Auditor:
             open=tuple(book.open),
             open_not_shown=book.open_not_shown,
             unproved=dict(book.unproved),
+            ignored=dict(book.ignored),
             buried=self._form.buried,
             canaries=self._canaries.announced,
         )

@@ -70,7 +70,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     """What was checked, and what came of it. `checked`: invariant → how many things were held against it.
     `events`: topic → how many count. `digest` is that of the events on `digest_topics` (an order-independent
     sum, so that equal runs have equal digests on any log); `digest_left_out` says why others are not in it.
-    `open`: what is not there yet, on a run that has not ended. `unproved`: what could not be checked, and why.
+    `open`: what is not there yet, on a run that has not ended. `unproved`: what could not be checked, and why;
+    `ignored`: what attached agents wrote that is no part of the run, and why.
     """
 
     run: str
@@ -87,6 +88,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     open: tuple[str, ...] = ()
     open_not_shown: int = 0
     unproved: dict[str, int] = {}
+    """Why → how often."""
+    ignored: dict[str, int] = {}
     """Why → how often."""
     buried: int = 0
     """Records that could not be used; each is whole in the dead letters."""
@@ -115,6 +118,7 @@ class Book:
         self.findings: list[Finding] = []
         self.checked: Counter[Invariant] = Counter(dict.fromkeys(INVARIANTS, 0))
         self.unproved: Counter[str] = Counter()
+        self.ignored: Counter[str] = Counter()
         self.open: list[str] = []
         self.open_not_shown = 0
         self._of_rule: Counter[str] = Counter()

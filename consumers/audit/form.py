@@ -40,6 +40,7 @@ _REPEATED: Final = (ReadyEvent, DeadLetterEvent, ReplayControlEvent)
 """Every process of a role says that it is ready; a reader that begins anew buries a record again."""
 
 _OBSERVATION: Final = ("kind", b"observation")
+AGAIN: Final = "an attached agent said it again under the same id; the first time counts"
 LATE: Final = "an attached agent wrote it too late, when nobody took or buried it any more"
 
 
@@ -118,6 +119,10 @@ class Form:
         """Whether an agent that is not ours writes for this lane."""
         return lane.partition("@")[0] in self._attached
 
+    def is_theirs(self, event: AnyEvent) -> bool:
+        """Whether an agent that is not ours wrote this."""
+        return isinstance(event, DeltaEvent | ResponseEvent | CommittedEvent) and self.is_attached(event.lane)
+
     def bury(self, letter: DeadLetterEvent, place: Place) -> None:
         """Take a dead letter: all are taken before what they bury."""
         buried = Place(letter.topic, letter.partition, letter.offset)
@@ -163,6 +168,9 @@ class Form:
                 (event.id, Place.of(record)),
             )
         if not is_observation and not isinstance(event, _REPEATED):
+            if event.id in self._ids and self.is_theirs(event):
+                book.ignored[AGAIN] += 1
+                return False
             if event.id in self._ids:
                 book.find(
                     "form",
@@ -255,7 +263,7 @@ class Form:
             if not ended:
                 self._book.leave_open(what)
             elif self._attached and place.offset > self._last.get((place.topic, place.partition), -1):
-                self._book.unproved[LATE] += 1
+                self._book.ignored[LATE] += 1
             else:
                 self._book.find("form", "unburied", what, (name, place))
 

@@ -40,6 +40,7 @@ def render(certificate: Certificate) -> str:
         lines.append(
             f"Buried: {certificate.buried} records that could not be used; `egostream tap RUN dead` shows them"
         )
+    lines += [f"Ignored, {n} times: {why}" for why, n in certificate.ignored.items()]
     lines += [f"Unproved, {n} times: {why}" for why, n in certificate.unproved.items()]
     if certificate.open:
         lines += ["", "Open:", *(f"  {what}" for what in certificate.open[:_SHOWN])]

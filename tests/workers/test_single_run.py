@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from simulator.runfolder import VERDICTS_NAME, log_path
-from tests.workers.fleet import SYSTEM, fleet, log_anomalies, run_of, undisturbed
+from tests.workers.fleet import SYSTEM, fleet, log_findings, run_of, undisturbed
 
 SPOILT = f"{SYSTEM}:spoilt=true"
 DATA = "synthetic:seed=6,wearers=2,segments_per_day=12,observations_per_segment=6,anchors_per_day=8"
@@ -56,4 +56,4 @@ def test_killed_and_begun_again(tmp_path: Path, isolation: str, ablate_commit: b
         processes.start("run")
         processes.wait("run", deadline_s=60)
     assert (out / VERDICTS_NAME).read_bytes() == expected
-    assert log_anomalies(str(log_path(out)), run_of(out)) == []
+    assert log_findings(str(log_path(out)), run_of(out)) == ()
