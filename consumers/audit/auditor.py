@@ -50,8 +50,8 @@ AUDIT_TOPICS: Final = (
 stored, what was stored before what was asked, and that before what was answered."""
 
 LEFT_OUT: Final = {
-    "control": "it says who was ready when, and when snapshots were let go: that differs between equal runs",
-    "dead": "it holds what was no part of the run",
+    "control": "who was ready when, and what was let go when, differs between equal runs",
+    "dead": "what it holds is no part of the run",
 }
 """Topics that are not in the digest, and why."""
 
@@ -118,7 +118,9 @@ class Auditor:
         if isinstance(event, DeadLetterEvent):
             self._events["dead"] += 1
             self._form.bury(event, Place.of(record))
-        elif self._form.counts(event, record) and not self._is_late(event, record):
+        elif self._form.passes_over(event, record) or self._is_late(event, record):
+            return
+        elif self._form.counts(event, record):
             name = self._short[record.topic]
             self._events[name] += 1
             if name not in LEFT_OUT:
@@ -148,10 +150,9 @@ class Auditor:
     def _is_late(self, event: AnyEvent, record: StoredRecord) -> bool:
         """An attached agent may go on after its trajectory, its lane or the run was given up, when nobody is there to
         bury what it says: that is no part of the run."""
-        if not isinstance(event, DeltaEvent | ResponseEvent | CommittedEvent) or not self._form.is_attached(
-            event.lane
-        ):
+        if not self.started.attached or not self._form.is_theirs(event):
             return False
+        assert isinstance(event, DeltaEvent | ResponseEvent | CommittedEvent)
         ended_us = next((kept.wall_us for _, kept in self._ended), None)
         late = is_late(record, ended_us)
         if isinstance(event, DeltaEvent):

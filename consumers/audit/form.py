@@ -144,22 +144,28 @@ class Form:
         if not self._is_buried(place, letter.value):
             self._unburied[place] = letter.reason
 
-    def counts(self, event: AnyEvent, record: StoredRecord) -> bool:
-        """Check an event's form; gives whether it is part of the run, and not buried or of no lane."""
-        book = self._book
-        book.checked["form"] += 1
+    def passes_over(self, event: AnyEvent, record: StoredRecord) -> bool:
+        """Whether an event was buried, or is what an attached agent had said before: it is no part of the run."""
         if self._buried and self._is_buried(place := Place.of(record), record.value):
-            if not self._may_be_buried(event, record):
-                book.find(
+            if not self._may_be_buried(event):
+                self._book.find(
                     "form",
                     "buried",
                     f"{event.id} is in order and of our own, and yet it was buried",
                     (event.id, place),
                 )
-            return False
+            return True
+        if self._attached and event.id in self._ids and self.is_theirs(event):
+            self._book.ignored[AGAIN] += 1
+            return True
+        return False
+
+    def counts(self, event: AnyEvent, record: StoredRecord) -> bool:
+        """Check an event's form; gives whether it is of a lane or stream of the run."""
+        book = self._book
+        book.checked["form"] += 1
         if type(event) is ObservationEvent and self._is_sound(event, record):
             return True
-        is_observation = type(event) is ObservationEvent
         if event.id != expected_id(event) and type(event) is not ReplayControlEvent:
             book.find(
                 "form",
@@ -167,10 +173,7 @@ class Form:
                 f"this {kind_of(event)} should have the id {expected_id(event)}, by what it says",
                 (event.id, Place.of(record)),
             )
-        if not is_observation and not isinstance(event, _REPEATED):
-            if event.id in self._ids and self.is_theirs(event):
-                book.ignored[AGAIN] += 1
-                return False
+        if not isinstance(event, (ObservationEvent, *_REPEATED)):
             if event.id in self._ids:
                 book.find(
                     "form",
@@ -241,7 +244,7 @@ class Form:
             )
         return True
 
-    def _may_be_buried(self, event: AnyEvent, record: StoredRecord) -> bool:
+    def _may_be_buried(self, event: AnyEvent) -> bool:
         """Only what somebody else's agent wrote: of ours, whatever can be read is part of the run."""
         return (
             isinstance(event, DeltaEvent | ResponseEvent | CommittedEvent)

@@ -87,11 +87,11 @@ class Memories:
 
     def delta_of(self, lane: str, segment: int) -> Kept | None:
         """The delta of a segment."""
-        return self._lanes[lane].deltas.get(segment)
+        return self._lanes[lane].deltas.get(segment) if lane in self._lanes else None
 
     def last_delta(self, lane: str) -> int:
         """The newest segment that a lane has a delta of; -1 without one."""
-        return self._lanes[lane].last
+        return self._lanes[lane].last if lane in self._lanes else -1
 
     def delta(self, event: DeltaEvent, record: StoredRecord, skew_us: int) -> None:
         """Take a delta, in offset order."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 from consumers.audit.certificate import INVARIANTS, Certificate
 
+_WIDTH = 100
 _SHOWN = 10
 """Open things and findings of one rule that are shown."""
 
@@ -32,7 +35,8 @@ def render(certificate: Certificate) -> str:
             f"{name:>4}  {says:<55} {certificate.checked[name]:>8,}  {by_invariant[name] or 'none':>10}"
         )
     lines.append("")
-    lines.append("Events: " + ", ".join(f"{n:,} {name}" for name, n in certificate.events.items() if n))
+    events = ", ".join(f"{n:,} {name}" for name, n in certificate.events.items() if n)
+    lines += wrap(events, _WIDTH, initial_indent="Events: ", subsequent_indent=" " * 8)
     lines.append(f"Digest: {certificate.digest}")
     lines.append(f"        of {', '.join(certificate.digest_topics)}")
     lines += [f"        without {name}: {why}" for name, why in certificate.digest_left_out.items()]
