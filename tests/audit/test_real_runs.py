@@ -173,7 +173,7 @@ def test_the_command_says_what_is_broken(tmp_path: Path) -> None:
         "--data",
         SMALL,
         "--system",
-        "tests.audit.test_real_runs:Leaky",
+        "leaky=tests.audit.test_real_runs:Leaky",
         "--out",
         "r",
         "--json",
@@ -184,6 +184,6 @@ def test_the_command_says_what_is_broken(tmp_path: Path) -> None:
     assert "foreign_commit" in {finding["rule"] for finding in ran.json["audit"]["findings"]}
     audited = egostream("audit", "r", cwd=tmp_path)
     assert audited.code == 3
-    assert "Violation of 5 (foreign_commit): Leaky@" in audited.out
+    assert "Violation of 5 (foreign_commit): leaky@" in audited.out
     assert "which the commit of another trajectory wrote" in audited.out
     assert "    record run-" in audited.out
