@@ -12,9 +12,10 @@ from consumers.audit.canaries import Canaries
 from consumers.audit.certificate import Book, Certificate, Kept, Place, wall_of
 from consumers.audit.form import LATE, Form, is_late
 from consumers.audit.memory import ATTACHED_SKEW_US, SKEW_US, Memories
+from consumers.audit.parts import METRIC_OF, name_of
 from consumers.audit.secrets import Secrets
 from consumers.audit.stream import Streams
-from consumers.audit.trajectories import METRIC_OF, Trajectories, name_of
+from consumers.audit.trajectories import Trajectories
 from consumers.audit.verdicts import take_verdict
 from simulator.events import (
     AnchorEvent,

@@ -47,14 +47,9 @@ class TextFinder:
             for start in range(size):
                 self._pieces[size][text[start : start + size]].append(text)
 
-    def __bool__(self) -> bool:
-        return bool(self._pieces)
-
     def find(self, text: str) -> set[str]:
         """Those that occur, in lower case."""
         found: set[str] = set()
-        if not self._pieces:
-            return found
         text = text.lower()
         for size, pieces in self._pieces.items():
             for start in range(0, len(text) - size + 1, size):

@@ -10,17 +10,15 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
 from consumers.audit.certificate import Book, Invariant, Kept, Place, fingerprint, wall_of
 from consumers.audit.form import Form
 from consumers.audit.memory import ATTACHED_SKEW_US, SKEW_US, Memories
-from consumers.audit.verdicts import Judged, check_verdicts
+from consumers.audit.parts import Part, Told, name_of
+from consumers.audit.verdicts import check_verdicts
 from simulator.events import (
     AnchorEvent,
     CommitEvent,
     FeedbackEvent,
-    Metric,
     ResponseEvent,
     RunStartedEvent,
     TaskEvent,
@@ -31,50 +29,7 @@ from simulator.events import (
 from simulator.log.protocol import StoredRecord
 from simulator.protocols.streammembench import BASIS, STEPS, expected_metrics, trajectory_id
 
-METRIC_OF: Final[dict[str, Metric]] = {name: metric for metric, name in BASIS.items()}
-"""Part → the metric that is judged on it."""
-
 _TASKS: Final = ("T1", "T2", "T2-uncommitted")
-
-
-class Part(Kept, gc=False):
-    """What is kept of one event of a trajectory."""
-
-    text: bytes = b""
-    type: str = ""
-    failed: bool = False
-    segment: int | None = None
-    turns: tuple[tuple[str, bytes], ...] = ()
-    keeps_uncommitted: bool = False
-
-
-class Told(msgspec.Struct):
-    """One trajectory: its lane and anchor, and what the log tells of it."""
-
-    id: str
-    lane: str
-    anchor: AnchorEvent
-    parts: dict[str, Part] = msgspec.field(default_factory=dict)
-    verdicts: dict[Metric, Judged] = msgspec.field(default_factory=dict)
-    closed: TrajectoryClosedEvent | None = None
-    closed_at: Place | None = None
-
-    def alive(self, name: str) -> bool:
-        """Whether a part is there and did not fail."""
-        return name in self.parts and not self.parts[name].failed
-
-
-def name_of(event: TrajectoryEvent) -> str:
-    """`T1`, `R2-uncommitted`, `F`, ... by what the event says it is."""
-    match event:
-        case TaskEvent() | ResponseEvent():
-            return event.phase if event.arm == "committed" else f"{event.phase}-{event.arm}"
-        case FeedbackEvent():
-            return "F"
-        case CommitEvent():
-            return "commit"
-        case _:
-            return "committed"
 
 
 class Trajectories:
@@ -148,7 +103,7 @@ class Trajectories:
         return part
 
     def closed(self, event: TrajectoryClosedEvent, record: StoredRecord) -> None:
-        """Take the end of a trajectory. Control is read before anchors: whose it is, is checked at the end."""
+        """Take the end of a trajectory. Whether it fits the parts is checked at the end."""
         told, place = self.of(event, Place.of(record)), Place.of(record)
         if told is None:
             return

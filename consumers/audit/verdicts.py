@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from consumers.audit.certificate import Book, Kept, Place, fingerprint, wall_of
+from consumers.audit.parts import Judged, Told
 from simulator.events import Outcome, VerdictEvent
 from simulator.log.protocol import StoredRecord
 from simulator.protocols.streammembench import BASIS, expected_metrics
-
-if TYPE_CHECKING:
-    from consumers.audit.trajectories import Told
-
-
-class Judged(Kept, gc=False):
-    """What is kept of a verdict."""
-
-    outcome: Outcome = "unjudged"
-    draft: tuple[str, bytes] | None = None
-    """Type of the feedback, and its text's fingerprint."""
 
 
 def take_verdict(told: Told | None, event: VerdictEvent, record: StoredRecord, book: Book) -> Judged | None:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from simulator.events import (
+    DeadLetterEvent,
+    DeltaEvent,
+    FeedbackEvent,
+    LaneFailedEvent,
+    ResponseEvent,
+    TrajectoryClosedEvent,
+    VerdictEvent,
+)
 from tests.audit.worlds import Shape, World
 
 shapes = st.builds(
@@ -28,8 +38,6 @@ shapes = st.builds(
 
 
 def _without_ablation(shape: Shape) -> Shape:
-    from msgspec.structs import replace
-
     return replace(shape, ablate=False)
 
 
@@ -50,3 +58,55 @@ def test_a_run_under_way_is_open_and_breaks_nothing(shape: Shape, steps: int) ->
     assert certificate.findings == ()
     assert certificate.ended == world.ended
     assert bool(certificate.open) != world.ended
+
+
+def test_random_runs_are_of_all_kinds() -> None:
+    """Else a thousand of them would show little."""
+    seen: set[str] = set()
+    for seed in range(60):
+        shape = Shape(
+            seed=seed,
+            streams=2,
+            anchors=4,
+            systems=2,
+            partitions=2,
+            ablate=seed % 2 == 0,
+            failing=0.1,
+            outages=0.1,
+            attached=True,
+            silent_after=seed % 30,
+            rubbish=True,
+        )
+        for event in World(shape).run().events():
+            match event:
+                case DeltaEvent(error=str()) | ResponseEvent(error=str()):
+                    seen.add("failed")
+                case DeltaEvent() if {record.op for record in event.records} > {"add"}:
+                    seen.add("changed")
+                case FeedbackEvent():
+                    seen.add(event.type)
+                case ResponseEvent(phase="R2"):
+                    seen.add(event.arm)
+                case LaneFailedEvent():
+                    seen.add("lane given up")
+                case TrajectoryClosedEvent(reason="no answer within 1 s"):
+                    seen.add("trajectory given up")
+                case DeadLetterEvent():
+                    seen.add("buried")
+                case VerdictEvent() if event.votes:
+                    seen.add("voted")
+                case VerdictEvent(reason="the judge is down"):
+                    seen.add("outage")
+    assert seen == {
+        *(
+            "failed",
+            "changed",
+            "affirm",
+            "revise",
+            "committed",
+            "uncommitted",
+            "lane given up",
+            "trajectory given up",
+        ),
+        *("buried", "voted", "outage"),
+    }
