@@ -283,6 +283,10 @@ class Auditor:
         self._form.close(ended=ended)
         self._close_anchors()
         self._close_run(ended=ended)
+        if book.unsettled:
+            book.leave_open(
+                f"{book.unsettled} records came while the log was read: audit again to have them checked"
+            )
         return Certificate(
             run=self.started.run,
             identity=self.started.identity,

@@ -121,6 +121,8 @@ class Book:
         self.ignored: Counter[str] = Counter()
         self.open: list[str] = []
         self.open_not_shown = 0
+        self.unsettled = 0
+        """Records that came while the log was read, and rest on what was read too early to be seen."""
         self._of_rule: Counter[str] = Counter()
 
     @property
@@ -157,7 +159,7 @@ class Book:
         if self.is_settled(place):
             self.find(invariant, rule, explanation, *events)
         else:
-            self.leave_open(explanation)
+            self.unsettled += 1
 
     def is_settled(self, place: Place) -> bool:
         """Whether all that this record rests on has been read, if it is there at all."""

@@ -226,7 +226,7 @@ class Memories:
             self._check_found(event, kept, segment, found)
 
     def _check_found(self, event: ResponseEvent, kept: Kept, segment: int, found: RetrievedRecord) -> None:
-        lane, find = self._lanes[event.lane], self._book.find
+        lane, find, lacks = self._lanes[event.lane], self._book.find, self._book.lacks
         text = fingerprint(found.text)
         main = lane.versions(found.id)
         commits = lane.commits.get(found.id, {})
@@ -273,11 +273,11 @@ class Memories:
                 find("3", "before_commit", f"{said}, which its own commit wrote later", kept, cause)
             return
         if seen is not None and seen.deleted:
-            find("3", "deleted_record", f"{said}, which had been deleted", kept)
+            lacks("3", "deleted_record", f"{said}, which had been deleted", kept)
         elif seen is not None and seen.text != text:
-            find("3", "record_text", f"{said} with another text than was stored", kept)
+            lacks("3", "record_text", f"{said} with another text than was stored", kept)
         elif seen is not None:
-            find("3", "record_time", f"{said} with another event time than was stored", kept)
+            lacks("3", "record_time", f"{said} with another event time than was stored", kept)
         elif main:
             find(
                 "3",

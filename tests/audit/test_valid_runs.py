@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from consumers.audit import AUDIT_TOPICS, Auditor
 from simulator.events import (
     DeadLetterEvent,
     DeltaEvent,
@@ -15,6 +16,7 @@ from simulator.events import (
     TrajectoryClosedEvent,
     VerdictEvent,
 )
+from simulator.intake import decode_records
 from tests.audit.worlds import Shape, World
 
 shapes = st.builds(
@@ -110,3 +112,22 @@ def test_random_runs_are_of_all_kinds() -> None:
         ),
         *("buried", "voted", "outage"),
     }
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(shapes, st.integers(0, 150), st.integers(0, 12))
+def test_a_log_that_grows_while_it_is_read_breaks_nothing(shape: Shape, steps: int, between: int) -> None:
+    """Each topic is read to where it ends by then: later topics rest on what earlier ones did not hold yet."""
+    world = World(shape).run(steps)
+    settled = {place: len(records) for place, records in world.records.items()}
+    auditor = Auditor(world.started, settled)
+    for name in AUDIT_TOPICS:
+        world.run(between)
+        for partition in range(world.started.partitions):
+            records = world.records.get((getattr(world.topics, name), partition), [])
+            events, unreadable = decode_records(world.started.run, records)
+            for letter in unreadable:
+                auditor.unreadable(letter)
+            for event, record in events:
+                auditor.feed(event, record)
+    assert auditor.certificate().findings == ()
