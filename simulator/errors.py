@@ -8,7 +8,7 @@ EgostreamError
 │   ├── TopicError        a topic that is missing, or exists with other settings
 │   └── FencedError       this consumer lost its partitions; what it did was not committed
 ├── DecodeError           bytes that are no event; they go whole to the dead-letter topic
-├── InvariantError        a broken invariant; carries the offending events' ids
+├── InvariantError        a broken invariant; carries the offending events' ids; exit code 3
 ├── EncoderError          the text encoder's process can't do its work
 ├── MemorySystemError     a memory system failed; carries lane, operation and reason
 └── StallError            nothing moves; names who waits for what
@@ -65,7 +65,10 @@ class DecodeError(EgostreamError):
 
 
 class InvariantError(EgostreamError):
-    """An invariant of the design is broken. `events` holds the offending events' ids."""
+    """An invariant of the design is broken. `events` holds the offending events' ids. Exit code 3, as when the audit
+    finds it."""
+
+    exit_code = 3
 
     def __init__(self, message: str, events: Sequence[str] = ()) -> None:
         self.events = tuple(events)

@@ -12,6 +12,7 @@ missing field or a wrong type raises DecodeError, and the bytes go whole to the 
 
 from __future__ import annotations
 
+import hashlib
 from typing import Literal
 
 import msgspec
@@ -400,6 +401,11 @@ def decode(value: bytes) -> AnyEvent:
             f"schema version {event.v} is newer than {SCHEMA_VERSION}, this reader's: upgrade egostream"
         )
     return event
+
+
+def identity_digest(identity: dict[str, str]) -> str:
+    """SHA-256 of what a run is, in hex: its first 12 characters are in the run's id."""
+    return hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
 
 
 def kind_of(event: Event | type[Event]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
@@ -18,11 +17,13 @@ from consumers.agent import agent_role
 from consumers.judging import JUDGE_ROLE
 from judges.deterministic import official_judges
 from judges.panel import JudgePanel
+from producers.canaries import plant_canaries
 from producers.conduct import CONDUCTOR_ROLE
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset, Lifelog
 from simulator.errors import ConfigError
-from simulator.events import Isolation, Means, Metric, RunStartedEvent
+from simulator.events import Isolation, Means, Metric, RunStartedEvent, identity_digest
+from simulator.marks import IDENTITY_FIELD
 
 MAX_PARTITIONS = 4
 _MEANS: Final[Mapping[Fork, Means | None]] = {
@@ -40,7 +41,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `log`: where the events go, `kafka://host:port` or a file; None means a file in `out`. `attached`: labels of
     systems whose agents run elsewhere and attach to the log; `answer_timeout_s`: how long such an agent may take for
-    an answer, a commit or a delta.
+    an answer, a commit or a delta. `canaries`: how many marks are planted in observations, for the audit to find.
     """
 
     data: str
@@ -63,6 +64,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     calls_in_flight: int = 64
     call_timeout_s: float = 600.0
     overwrite: bool = False
+    canaries: int = 0
 
 
 _OF_THE_DAY = ("out", "log", "overwrite", "rate", "policy")
@@ -107,6 +109,8 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
     dataset = first_segments(dataset, options.segments)
     if not any(lifelog.segments for lifelog in dataset.lifelogs.values()):
         raise ConfigError(f"{options.data} holds no segment to replay")
+    if options.canaries:
+        dataset = replace(dataset, lifelogs=plant_canaries(dataset.lifelogs, options.canaries, options.seed))
     panel = JudgePanel(official_judges(), metrics_of(options.ablate_commit))
     identity = {
         "code": version("egostream"),
@@ -124,6 +128,8 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
         "word_budget": str(options.word_budget),
         **panel.describe(),
     }
+    if options.canaries:  # what was replayed is no longer the dataset as it was read
+        identity[IDENTITY_FIELD] = str(options.canaries)
     means = unforked(systems, options.isolation)
     if means:  # a branch that was made in another way may be another memory, of a system that isn't the same each time
         identity["means"] = " ".join(f"{label}={kind}" for label, kind in means.items())
@@ -138,12 +144,11 @@ def announce(
     only: tuple[str, ...] = (),
 ) -> RunStartedEvent:
     """A run's first event. `only`: the trajectories that are run, where those are not all."""
-    digest = hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
     labels = (*(spec.label for spec in systems), *options.attached)
     privileged = tuple(spec.label for spec in systems if capabilities(spec).privileged)
     return RunStartedEvent(
         id="run/started",
-        run=f"run-{digest[:12]}",
+        run=f"run-{identity_digest(identity)[:12]}",
         event_time_us=min(log.segments[0].start_time_us for log in dataset.lifelogs.values() if log.segments),
         identity=identity,
         streams=tuple(dataset.lifelogs),

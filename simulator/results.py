@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio.to_thread
 import msgspec
 
+from consumers.audit import Certificate, audit_log
 from consumers.score_tables import write_scores
 from consumers.scoreboard import Scoreboard
 from consumers.scores import Scores, with_retry
@@ -15,7 +17,7 @@ from simulator.events import DeadLetterEvent, RunStartedEvent, VerdictEvent
 from simulator.files import write_whole
 from simulator.intake import decode_records, read_to_end
 from simulator.log.protocol import Log
-from simulator.runfolder import VERDICTS_NAME, open_run, retry_folders
+from simulator.runfolder import AUDIT_NAME, VERDICTS_NAME, open_run, retry_folders
 from simulator.topics import Topics
 
 
@@ -57,6 +59,15 @@ async def read_results(log: Log, started: RunStartedEvent, folder: Path | None =
 
 def _id_of(verdict: tuple[VerdictEvent, bytes]) -> str:
     return verdict[0].id
+
+
+async def audit_run(folder: Path, progress: Callable[[int, int], None] | None = None) -> Certificate:
+    """Audit the run in a folder and write the certificate there. `progress`: records read, and in all."""
+    async with open_run(folder) as (log, started):
+        certificate = await audit_log(log, started, progress)
+    content = msgspec.json.format(msgspec.json.encode(certificate)) + b"\n"
+    await anyio.to_thread.run_sync(write_whole, folder / AUDIT_NAME, content)
+    return certificate
 
 
 async def read_verdicts(log: Log, started: RunStartedEvent) -> list[tuple[VerdictEvent, bytes]]:

@@ -27,7 +27,8 @@ MEMORIES_NAME = "memories"
 VERDICTS_NAME = "verdicts.jsonl"
 RETRY_NAME = "retry-{}"
 """A retry's folder, in the run's; numbered from 1."""
-RESULT_NAMES = (VERDICTS_NAME, "scores.json", "trajectories.csv")
+AUDIT_NAME = "audit.json"
+RESULT_NAMES = (VERDICTS_NAME, "scores.json", "trajectories.csv", AUDIT_NAME)
 """What is read off the log at the end of a run, beside it."""
 
 

@@ -20,9 +20,9 @@ from simulator.run import execute
 from simulator.runfolder import open_run
 from simulator.topics import TOPIC_OF_KIND, Topics
 from tests.conftest import ROOT
+from tests.history import History
 from tests.node import node_folder
 from tests.roles.harness import SMALL
-from tests.roles.invariants import History
 
 
 def validate(document: dict[str, Any], events: list[object]) -> tuple[list[dict[str, Any]], list[Any]]:

@@ -112,6 +112,7 @@ def test_after_an_outage_a_retry_gives_what_would_have_been_without(
     assert (out / "log.db").stat().st_size == log
     again = before["unjudged"]["trajectories"]
     assert f"{again} trajectories as a retry left them" in ran.out
+    assert "invariants 1-7 hold" in ran.out
     assert verdicts(out) == undisturbed
     after = egostream("scores", out, "--json").json
     assert after["unjudged"]["trajectories"] == 0

@@ -20,7 +20,7 @@ from simulator.results import fold_scores
 from simulator.run import execute
 from simulator.runfolder import RESULT_NAMES, enter_folder, log_path, note_run, open_run
 from simulator.topics import Topics
-from tests.roles.invariants import History, anomalies
+from tests.history import History
 
 SMALL = "synthetic:seed=4,wearers=3,segments_per_day=4,observations_per_segment=8,anchors_per_day=4"
 BM25 = "rag_raw:retrieval=bm25"
@@ -66,7 +66,7 @@ async def test_two_runs_of_the_same_inputs_give_the_same_bytes(tmp_path: Path, m
         plan = plan_run(options_for(tmp_path / str(number), **more))
         scores = await execute(plan, show)
         history = await history_of(tmp_path / str(number))
-        assert anomalies(history) == []
+        assert history.findings == ()
         assert scores.ended
         verdicts.append((tmp_path / str(number) / "verdicts.jsonl").read_bytes())
         runs.add(plan.started.run)
@@ -143,7 +143,7 @@ async def test_dataset_without_anchors_ends_when_all_is_ingested(tmp_path: Path)
     scores = await execute(plan)
     assert scores.ended
     assert scores.trajectories == 0
-    assert anomalies(await history_of(tmp_path)) == []
+    assert (await history_of(tmp_path)).findings == ()
     assert (tmp_path / "verdicts.jsonl").read_bytes() == b""
 
 
@@ -212,7 +212,7 @@ async def test_folder_with_a_run_is_refused_and_then_overwritten_whole(tmp_path:
     assert (tmp_path / "notes.txt").read_text() == "mine"
     history = await history_of(tmp_path)
     assert history.started.run == plan.started.run
-    assert anomalies(history) == []
+    assert history.findings == ()
 
 
 def test_overwriting_takes_the_results_as_well(tmp_path: Path) -> None:
@@ -295,4 +295,4 @@ async def test_real_lifelog_gives_the_known_figures(tmp_path: Path, data_dir: Pa
         ("null", "fur"): (0, 44, 0),
     }
     assert {key: found[key] for key in known} == known
-    assert anomalies(await history_of(tmp_path)) == []
+    assert (await history_of(tmp_path)).findings == ()

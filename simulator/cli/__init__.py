@@ -20,6 +20,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "run": "Evaluate memory systems on a dataset.",
     "retry": "Run again what stayed unjudged.",
     "scores": "Print what a run scored.",
+    "audit": "Check that a run's log keeps the invariants.",
     "tap": "Print the events of one topic of a run.",
     "lag": "Print how far the roles of a run are behind.",
     "replay": "Publish a dataset's observations by the clock.",
@@ -77,6 +78,7 @@ def cli(ctx: click.Context) -> None:
       0    all is well
       1    something failed
       2    what was given can't be used
+      3    a run's log breaks an invariant
       4    the run ended, but a share of it is unjudged
       130  stopped with Ctrl-C; what was done stays in the log
     """

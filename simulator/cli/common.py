@@ -26,6 +26,8 @@ from simulator.errors import EgostreamError
 P = ParamSpec("P")
 T = TypeVar("T")
 
+EXIT_VIOLATION = 3
+"""The run's log breaks an invariant: its numbers prove nothing."""
 EXIT_UNJUDGED = 4
 """The run ended, and a share of it is unjudged: the scores stand on fewer trajectories than there are."""
 EXIT_STOPPED = 130

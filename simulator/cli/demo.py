@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from consumers.score_tables import render
 from simulator.cli import common
 from simulator.cli.run import run_options
 from simulator.plan import RunOptions
@@ -40,11 +39,11 @@ def demo(out: Path, settings: common.Settings) -> int:
             "for something that a line heard in passing answers; it is told what it missed,\n"
             "and later it is asked for something related.\n"
         )
-    scores = run_options(RunOptions(data=_DATA, systems=_SYSTEMS, out=out, overwrite=True), settings)
+    outcome = run_options(RunOptions(data=_DATA, systems=_SYSTEMS, out=out, overwrite=True), settings)
     if settings.json:
-        common.print_json(scores)
+        outcome.print_json()
     else:
-        common.show(render(scores))
+        outcome.show()
         common.say(
             "\nFidelity                the memory holds the evidence\n"
             "Initial evidence use    the first answer used it\n"
@@ -57,4 +56,4 @@ def demo(out: Path, settings: common.Settings) -> int:
             f"    {common.command('tap', out, 'responses', '--where', 'lane=rag_raw@W01_ADA', '-n', 3)}\n"
             f"    {common.command('run', '--data', 'synthetic:', '--system', _BM25, '--out', 'bm25')}"
         )
-    return 0 if scores.complete else common.EXIT_UNJUDGED
+    return outcome.exit_code

@@ -38,6 +38,11 @@ def files_progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], Non
         yield lambda done, total: update(done, total, f"{done} of {total} files")
 
 
+def records_shown(update: Update) -> Callable[[int, int], None]:
+    """What shows progress over records read."""
+    return lambda done, total: update(done, total, f"{done:,} of {total:,} records")
+
+
 def _bar() -> Progress:
     return Progress(
         TextColumn("{task.description}"),

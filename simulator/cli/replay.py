@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from simulator.cli.progress import Update, files_progress, progress_bar
 from simulator.cli.run import parse_rate
 from simulator.clock import Clock
 from simulator.errors import ConfigError
-from simulator.events import RunStartedEvent
+from simulator.events import RunStartedEvent, identity_digest
 from simulator.eventtime import format_event_time, parse_event_time
 from simulator.intake import read_to_end
 from simulator.log import open_log
@@ -116,10 +115,9 @@ def replay(
         raise ConfigError(f"no whole segment lies between --start and --end; there is {', '.join(days)}")
     first_us, last_us = min(span.start_time_us for span in spans), max(span.end_time_us for span in spans)
     identity = {"dataset": dataset.digest, "start": str(start_us), "end": str(end_us), "loop": str(loop)}
-    digest = hashlib.sha256(msgspec.json.encode(identity, order="sorted")).hexdigest()
     started = RunStartedEvent(
         id="run/started",
-        run=f"replay-{digest[:12]}",
+        run=f"replay-{identity_digest(identity)[:12]}",
         event_time_us=first_us,
         identity=identity,
         streams=tuple(dataset.lifelogs),

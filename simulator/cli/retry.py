@@ -8,13 +8,14 @@ from pathlib import Path
 import anyio.to_thread
 import click
 
+from consumers.audit import Certificate
 from consumers.score_tables import render
 from consumers.scores import Scores
 from simulator.cli import common
 from simulator.cli.given import given_run
 from simulator.cli.progress import files_progress, progress_bar
-from simulator.cli.run import shown
-from simulator.results import read_results
+from simulator.cli.run import Outcome, shown
+from simulator.results import audit_run, read_results
 from simulator.retry import plan_retry, run_retry
 
 
@@ -28,12 +29,12 @@ def retry(folder: Path, data: str | None, settings: common.Settings) -> int:
 
     Their memories are made anew and ingest the stream again up to where they are asked. That is a run of its own in
     RUN/retry-1 (then retry-2 and so on); RUN's own log stays as it is. `egostream scores RUN` counts a retried
-    trajectory as its newest attempt left it, and says how many there are.
+    trajectory as its newest attempt left it, and says how many there are. The retry is audited as a run is.
 
     Dataset, options and version must be those of the run. Stopped, the same command goes on.
     """
 
-    async def run() -> Scores:
+    async def run() -> tuple[Scores, Certificate | None]:
         async with given_run(folder) as (log, started):
             results = await read_results(log, started, folder)
             with files_progress("reading", settings.quiet) as files:
@@ -41,20 +42,25 @@ def retry(folder: Path, data: str | None, settings: common.Settings) -> int:
             if plan is None:
                 if not settings.quiet:
                     common.note(f"every metric of {folder} is judged: there is nothing to retry")
-                return results.scores
+                return results.scores, None
             if not settings.quiet:
                 common.note(
                     f"{len(plan.started.only)} trajectories again, in {plan.options.out}; systems: "
                     f"{', '.join(plan.started.systems)}"
                 )
             with progress_bar("running", settings.quiet) as update:
-                return await run_retry(folder, log, plan, started, shown(plan.started, update))
+                scores = await run_retry(folder, log, plan, started, shown(plan.started, update))
+            return scores, await audit_run(plan.options.out)
 
     try:
-        scores = common.run_async(run)
+        scores, certificate = common.run_async(run)
     except KeyboardInterrupt as error:
         again = common.command("retry", folder)
         raise common.StoppedError(f"stopped; what was done stays: `{again}` goes on") from error
+    if certificate is not None:
+        outcome = Outcome(scores, certificate)
+        outcome.print_json() if settings.json else outcome.show()
+        return outcome.exit_code
     if settings.json:
         common.print_json(scores)
     else:

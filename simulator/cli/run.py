@@ -6,19 +6,23 @@ import functools
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
+import msgspec
 import structlog
 
+from consumers.audit import Certificate, one_line
+from consumers.audit import render as render_audit
 from consumers.monitor import Progress
 from consumers.score_tables import render
 from consumers.scores import Scores
 from simulator.cli import common
-from simulator.cli.progress import Update, files_progress, progress_bar
+from simulator.cli.progress import Update, files_progress, progress_bar, records_shown
 from simulator.events import RunStartedEvent
 from simulator.eventtime import format_event_time
 from simulator.plan import Plan, RunOptions, plan_run
+from simulator.results import audit_run
 from simulator.run import execute
 from simulator.runfolder import log_path
 
@@ -129,6 +133,16 @@ _OPTIONS = (
         "--seed", type=int, default=0, show_default=True, help="For memory systems that draw random numbers."
     ),
     click.option(
+        "--canaries",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        metavar="N",
+        help="Plant N unique marks in observations' texts, spread over the streams: the audit reports any that shows "
+        "up where it can't have been seen. It makes another run: compare its scores only with those of runs with as "
+        "many canaries.",
+    ),
+    click.option(
         "--answer-timeout",
         type=click.FloatRange(min=0, min_open=True),
         default=600.0,
@@ -175,32 +189,59 @@ def run(options: RunOptions, settings: common.Settings) -> int:
     A trajectory is: a task (T1), its answer, feedback, perhaps another answer, the commit of that
     conversation to memory, a second task (T2) and its answer. There is one for each system and anchor.
 
+    At the end the log is checked against the invariants, as `egostream audit` does; exit code 3 says that one is
+    broken.
+
     \b
     RUN gets
       log.db            the run itself: `egostream tap` shows what is in it
       scores.json       all numbers, read off the log
       trajectories.csv  a row for each trajectory: what was asked and answered
       verdicts.jsonl    the verdicts alone, sorted: equal runs give equal bytes
+      audit.json        what was checked in the log, and its digest
 
     Stopped with Ctrl-C, what was done stays: `egostream scores` reads it, and the same command goes on from
     there.
     """
-    scores = run_options(options, settings)
+    outcome = run_options(options, settings)
     out = options.out
     if settings.json:
-        common.print_json(scores)
+        outcome.print_json()
     else:
-        common.show(render(scores))
+        outcome.show()
         common.say(
             f"\nThe log is {options.log or log_path(out)}; scores.json and trajectories.csv are beside it."
         )
         common.say("Next, split the scores, or see what was asked and answered:")
         common.say(f"    {common.command('scores', out, '--by', 'third', '--by', 'subject')}")
         common.say(f"    {common.command('tap', out, 'responses', '-n', 3)}")
-    return 0 if scores.complete else common.EXIT_UNJUDGED
+    return outcome.exit_code
 
 
-def run_options(options: RunOptions, settings: common.Settings) -> Scores:
+class Outcome(NamedTuple):
+    """What came of a run: its scores, and whether they can be trusted."""
+
+    scores: Scores
+    audit: Certificate
+
+    @property
+    def exit_code(self) -> int:
+        """A broken invariant is worse than something unjudged."""
+        if not self.audit.sound:
+            return common.EXIT_VIOLATION
+        return 0 if self.scores.complete else common.EXIT_UNJUDGED
+
+    def show(self) -> None:
+        """The tables, and a line on the audit, or all that it found."""
+        common.show(render(self.scores))
+        common.say("\n" + (one_line(self.audit) if self.audit.sound else render_audit(self.audit)))
+
+    def print_json(self) -> None:
+        """The scores as `egostream scores --json` has them, and `audit`."""
+        common.print_json({**msgspec.to_builtins(self.scores), "audit": self.audit})
+
+
+def run_options(options: RunOptions, settings: common.Settings) -> Outcome:
     """Plan and execute with progress; write the results beside the log. Ctrl-C raises StoppedError, which
     says what stays."""
     with files_progress("reading", settings.quiet) as files:
@@ -222,10 +263,12 @@ def run_options(options: RunOptions, settings: common.Settings) -> Scores:
         raise common.StoppedError(
             f"stopped; what was done stays: `{common.command('scores', options.out)}` reads it"
         ) from error
+    with progress_bar("auditing", settings.quiet) as update:
+        certificate = common.run_async(partial(audit_run, options.out, records_shown(update)))
     _log.info(
         "run_ended", id=started.run, trajectories=scores.trajectories, unjudged=scores.unjudged.trajectories
     )
-    return scores
+    return Outcome(scores, certificate)
 
 
 def shown(started: RunStartedEvent, update: Update, size: str = "") -> Callable[[Progress], None]:

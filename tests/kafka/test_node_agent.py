@@ -41,9 +41,9 @@ from simulator.log.protocol import Record, StoredRecord
 from simulator.plan import metrics_of
 from simulator.topics import Recorder, Topics
 from tests.conftest import ROOT
+from tests.history import History
 from tests.node import node_folder
 from tests.roles.harness import RUN, started_for
-from tests.roles.invariants import History, anomalies
 from tests.roles.systems import Ledger
 
 DATA = "synthetic:seed=4,wearers=3,segments_per_day=5,observations_per_segment=8,anchors_per_day=5"
@@ -109,7 +109,7 @@ async def test_an_agent_in_another_language_takes_part_in_a_run(
             records = [r async for r in read_to_end(log, [TOPICS.deltas, TOPICS.responses, TOPICS.control])]
 
     assert b"no JSON at" in b"".join(said)
-    assert anomalies(history) == []
+    assert history.findings == ()
     assert all(verdict.outcome != "unjudged" for verdict in history.of(VerdictEvent))
     check_events(history)
     check_records(records)

@@ -24,7 +24,7 @@ from simulator.log import SqliteLog
 from simulator.log.protocol import Log
 from simulator.plan import metrics_of
 from simulator.topics import Recorder, Topics
-from tests.roles.invariants import History
+from tests.history import History
 
 RUN = "run-test"
 SMALL = "synthetic:seed=4,wearers=2,segments_per_day=5,observations_per_segment=8,anchors_per_day=5"

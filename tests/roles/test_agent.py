@@ -27,7 +27,6 @@ from simulator.log import SqliteLog
 from simulator.log.protocol import Log, Record
 from simulator.topics import Recorder, Topics
 from tests.roles.harness import RUN, SMALL, run_all, started_for
-from tests.roles.invariants import anomalies
 from tests.roles.systems import Ledger
 
 
@@ -37,7 +36,7 @@ def ledger(lane: str, stream: str) -> Ledger:
 
 async def test_branch_sees_its_snapshot_and_its_own_commit_alone(tmp_path: Path) -> None:
     history = await run_all(tmp_path, {"one": ledger, "two": ledger}, ablate_commit=True)
-    assert anomalies(history) == []
+    assert history.findings == ()
     committed = {e.trajectory: [r.id for r in e.records] for e in history.of(CommittedEvent)}
     for response in history.of(ResponseEvent):
         assert response.as_of is not None
@@ -49,7 +48,7 @@ async def test_branch_sees_its_snapshot_and_its_own_commit_alone(tmp_path: Path)
 
 async def test_shared_memory_is_one_story_with_the_replayer_waiting(tmp_path: Path) -> None:
     history = await run_all(tmp_path, {"one": ledger, "two": ledger}, isolation="shared")
-    assert anomalies(history) == []
+    assert history.findings == ()
     committed = {e.trajectory: [r.id for r in e.records] for e in history.of(CommittedEvent)}
     order: dict[str, list[str]] = {}
     for closed in history.of(TrajectoryClosedEvent):
@@ -98,7 +97,7 @@ async def test_ingest_goes_on_while_trajectories_run(tmp_path: Path) -> None:
             return await super().answer(request)
 
     history = await run_all(tmp_path, {"patient": lambda _, stream: Patient(stream)}, data=dataset)
-    assert anomalies(history) == []
+    assert history.findings == ()
     assert not any(response.error for response in history.of(ResponseEvent))
 
 
@@ -124,7 +123,7 @@ async def test_slow_lane_holds_the_replay_and_not_the_other_lanes(tmp_path: Path
     memories = {"slow": lambda *_: Slow(), "fast": lambda *_: Fast()}
     data = "synthetic:seed=4,wearers=1,segments_per_day=12,observations_per_segment=3,anchors_per_day=0"
     history = await run_all(tmp_path, memories, data=data, max_ahead=max_ahead)
-    assert anomalies(history) == []
+    assert history.findings == ()
     assert max(ahead) == max_ahead - 1
 
 
@@ -153,7 +152,7 @@ async def test_what_nobody_can_decode_is_buried_whole_and_once(tmp_path: Path) -
             )
 
     history = await run_all(tmp_path, {"one": ledger, "two": ledger}, before=write_junk)
-    assert anomalies(history) == []
+    assert history.findings == ()
     letters = history.of(DeadLetterEvent)
     assert max(Counter(letter.id for letter in letters).values()) == 1
     partitions = topics.partitions(2)
@@ -212,5 +211,5 @@ async def test_stream_that_is_not_of_the_run_is_a_broken_invariant(tmp_path: Pat
 async def test_lanes_with_no_anchor_end_when_all_is_ingested(tmp_path: Path) -> None:
     data = "synthetic:seed=4,wearers=3,segments_per_day=5,observations_per_segment=3,anchors_per_day=0"
     history = await run_all(tmp_path, {"one": ledger}, data=data)
-    assert anomalies(history) == []
+    assert history.findings == ()
     assert len(history.of(DeltaEvent)) == 15

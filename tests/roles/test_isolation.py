@@ -20,7 +20,7 @@ from simulator.events import CommittedEvent, DeltaEvent, ResponseEvent, Usage, V
 from simulator.plan import RunOptions, plan_run
 from simulator.run import execute
 from simulator.runfolder import MEMORIES_NAME, open_run
-from tests.roles.invariants import History, anomalies
+from tests.history import History
 from tests.roles.test_lane import LANE, TRAJECTORY, commit, segment_of, task
 from tests.workers.branching import INGEST_TOKENS, Copying, Forking, Replaying
 
@@ -35,7 +35,7 @@ async def run_of(out: Path, system: str, **more: Any) -> History:
     assert not (out / MEMORIES_NAME).exists()
     async with open_run(out) as (log, started):
         history = await History.read(log, started.run)
-    assert anomalies(history) == []
+    assert history.findings == ()
     return history
 
 

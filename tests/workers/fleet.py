@@ -15,13 +15,14 @@ from typing import IO
 import anyio
 import msgspec
 
+from consumers.audit import Finding
 from simulator.log import open_log
 from simulator.plan import RunOptions, plan_run
 from simulator.run import execute
 from simulator.runfolder import NOTE_NAME, VERDICTS_NAME, open_run
 from simulator.topics import Topics
 from tests.conftest import ROOT
-from tests.roles.invariants import History, anomalies
+from tests.history import History
 
 EGOSTREAM = (sys.executable, "-m", "egostream")
 LABEL = "slow"
@@ -197,5 +198,5 @@ def history_of(log: str, run: str) -> History:
     return anyio.run(read)
 
 
-def log_anomalies(log: str, run: str) -> list[str]:
-    return anomalies(history_of(log, run))
+def log_findings(log: str, run: str) -> tuple[Finding, ...]:
+    return history_of(log, run).findings

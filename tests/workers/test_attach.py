@@ -21,7 +21,7 @@ from tests.workers.fleet import (
     environment,
     fleet,
     history_of,
-    log_anomalies,
+    log_findings,
     run_of,
     undisturbed,
 )
@@ -80,7 +80,7 @@ def attached_run(folder: Path, log: str, kills: int, system: str = CLASS) -> Non
         processes.wait("run", "mine", deadline_s=80)
     verdicts = (out / VERDICTS_NAME).read_bytes()
     assert without_run(verdicts, run_of(out)) == without_run(expected, run_of(folder / "here"))
-    assert log_anomalies(log, run_of(out)) == []
+    assert log_findings(log, run_of(out)) == ()
 
 
 def test_one_that_is_killed_and_not_attached_again_is_given_up(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from simulator.events import DeadLetterEvent, LaneFailedEvent, VerdictEvent
 from simulator.runfolder import VERDICTS_NAME, log_path
-from tests.roles.invariants import History, anomalies
+from tests.history import History
 from tests.workers.fleet import SYSTEM, Fleet, fleet, history_of, run_of, undisturbed
 from tests.workers.rogues import LABEL, Behaved, Deaf, Dies, Late, Rubbish, Silent, Twice
 
@@ -40,7 +40,7 @@ def well_behaved(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
     out = tmp_path_factory.mktemp("behaved") / "run"
     with fleet(out.parent, {"run": command(out)}) as processes:
         run_with(processes, out, Behaved())
-    assert anomalies(read(out)) == []
+    assert read(out).findings == ()
     return verdicts_on(LABEL, out)
 
 
@@ -107,7 +107,7 @@ def test_a_run_ends_whatever_an_attached_agent_does(
         run_with(processes, out, AGENTS[name]())
     assert verdicts_on("slow", out) == alone(isolation)
     history = read(out)
-    assert [wrong for wrong in anomalies(history) if f"{LABEL}@" not in wrong] == []
+    assert history.findings == ()
     theirs = [verdict for verdict in history.of(VerdictEvent) if verdict.lane.startswith(f"{LABEL}@")]
     assert all(verdict.reason for verdict in theirs if verdict.outcome == "unjudged")
     failed = {failed.lane for failed in history.of(LaneFailedEvent)}

@@ -14,7 +14,7 @@ from tests.workers.fleet import (
     Fleet,
     fleet,
     hurry,
-    log_anomalies,
+    log_findings,
     published,
     run_of,
     torment,
@@ -34,7 +34,7 @@ def check(processes: Fleet, log: str, out: Path, expected: bytes) -> None:
     """The run ended, everybody went home, and it says what the undisturbed one says."""
     processes.wait(*processes.running, deadline_s=90)
     assert (out / VERDICTS_NAME).read_bytes() == expected
-    assert log_anomalies(log, run_of(out)) == []
+    assert log_findings(log, run_of(out)) == ()
 
 
 def test_roles_as_processes(tmp_path: Path, expected: bytes) -> None:

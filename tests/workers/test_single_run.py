@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from simulator.runfolder import MEMORIES_NAME, VERDICTS_NAME, log_path
-from tests.workers.fleet import SYSTEM, fleet, log_anomalies, run_of, undisturbed
+from tests.workers.fleet import SYSTEM, fleet, log_findings, run_of, undisturbed
 
 SPOILT = f"{SYSTEM}:spoilt=true"
 DATA = "synthetic:seed=6,wearers=2,segments_per_day=12,observations_per_segment=6,anchors_per_day=8"
@@ -77,5 +77,5 @@ def _kill_and_begin_again(
                 processes.start("run")
                 processes.wait("run", deadline_s=60)
         assert (out / VERDICTS_NAME).read_bytes() == expected
-        assert log_anomalies(str(log_path(out)), run_of(out)) == []
+        assert log_findings(str(log_path(out)), run_of(out)) == []
     print(f"{killed} kills, {runs} runs")

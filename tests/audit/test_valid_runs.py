@@ -1,0 +1,133 @@
+"""Valid runs give no finding: random ones by the thousand, ended or under way."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from consumers.audit import AUDIT_TOPICS, Auditor
+from simulator.events import (
+    DeadLetterEvent,
+    DeltaEvent,
+    FeedbackEvent,
+    LaneFailedEvent,
+    ResponseEvent,
+    TrajectoryClosedEvent,
+    VerdictEvent,
+)
+from simulator.intake import decode_records
+from tests.audit.worlds import Shape, World
+
+shapes = st.builds(
+    Shape,
+    seed=st.integers(0, 2**32),
+    streams=st.integers(1, 3),
+    segments=st.integers(1, 5),
+    anchors=st.integers(0, 5),
+    systems=st.integers(1, 2),
+    partitions=st.integers(1, 3),
+    isolation=st.sampled_from(["branch", "shared"]),
+    ablate=st.booleans(),
+    failing=st.sampled_from([0.0, 0.0, 0.1, 0.4]),
+    outages=st.sampled_from([0.0, 0.0, 0.2]),
+    attached=st.booleans(),
+    silent_after=st.none() | st.integers(0, 12),
+    canaries=st.integers(0, 6),
+    restarts=st.booleans(),
+    rubbish=st.booleans(),
+).map(lambda shape: shape if shape.isolation == "branch" else _without_ablation(shape))
+
+
+def _without_ablation(shape: Shape) -> Shape:
+    return replace(shape, ablate=False)
+
+
+@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(shapes)
+def test_a_thousand_random_runs_give_no_finding(shape: Shape) -> None:
+    certificate = World(shape).run().audit()
+    assert certificate.findings == ()
+    assert certificate.open == ()
+    assert certificate.ended
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(shapes, st.integers(0, 150))
+def test_a_run_under_way_is_open_and_breaks_nothing(shape: Shape, steps: int) -> None:
+    world = World(shape).run(steps)
+    certificate = world.audit()
+    assert certificate.findings == ()
+    assert certificate.ended == world.ended
+    assert bool(certificate.open) != world.ended
+
+
+def test_random_runs_are_of_all_kinds() -> None:
+    """Else a thousand of them would show little."""
+    seen: set[str] = set()
+    for seed in range(60):
+        shape = Shape(
+            seed=seed,
+            streams=2,
+            anchors=4,
+            systems=2,
+            partitions=2,
+            ablate=seed % 2 == 0,
+            failing=0.1,
+            outages=0.1,
+            attached=True,
+            silent_after=seed % 30,
+            rubbish=True,
+        )
+        for event in World(shape).run().events():
+            match event:
+                case DeltaEvent(error=str()) | ResponseEvent(error=str()):
+                    seen.add("failed")
+                case DeltaEvent() if {record.op for record in event.records} > {"add"}:
+                    seen.add("changed")
+                case FeedbackEvent():
+                    seen.add(event.type)
+                case ResponseEvent(phase="R2"):
+                    seen.add(event.arm)
+                case LaneFailedEvent():
+                    seen.add("lane given up")
+                case TrajectoryClosedEvent(reason="no answer within 1 s"):
+                    seen.add("trajectory given up")
+                case DeadLetterEvent():
+                    seen.add("buried")
+                case VerdictEvent() if event.votes:
+                    seen.add("voted")
+                case VerdictEvent(reason="the judge is down"):
+                    seen.add("outage")
+    assert seen == {
+        *(
+            "failed",
+            "changed",
+            "affirm",
+            "revise",
+            "committed",
+            "uncommitted",
+            "lane given up",
+            "trajectory given up",
+        ),
+        *("buried", "voted", "outage"),
+    }
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(shapes, st.integers(0, 150), st.integers(0, 12))
+def test_a_log_that_grows_while_it_is_read_breaks_nothing(shape: Shape, steps: int, between: int) -> None:
+    """Each topic is read to where it ends by then: later topics rest on what earlier ones did not hold yet."""
+    world = World(shape).run(steps)
+    settled = {place: len(records) for place, records in world.records.items()}
+    auditor = Auditor(world.started, settled)
+    for name in AUDIT_TOPICS:
+        world.run(between)
+        for partition in range(world.started.partitions):
+            records = world.records.get((getattr(world.topics, name), partition), [])
+            events, unreadable = decode_records(world.started.run, records)
+            for letter in unreadable:
+                auditor.unreadable(letter)
+            for event, record in events:
+                auditor.feed(event, record)
+    assert auditor.certificate().findings == ()
