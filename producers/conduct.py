@@ -30,6 +30,7 @@ from simulator.events import (
     RunEndedEvent,
     RunStartedEvent,
     SegmentReleasedEvent,
+    TaskEvent,
     TrajectoryClosedEvent,
 )
 from simulator.intake import dead_letter, decode_records, read_to_end
@@ -70,6 +71,7 @@ class _Past(msgspec.Struct):
 
     published: set[str] = msgspec.field(default_factory=set)
     closed: set[str] = msgspec.field(default_factory=set)
+    begun: dict[str, str] = msgspec.field(default_factory=dict)
     released: dict[str, int] = msgspec.field(default_factory=dict)
     ended: RunEndedEvent | None = None
 
@@ -113,7 +115,9 @@ class _Conducting:
         anchors = [
             event async for event in self._events([self.topics.anchors]) if isinstance(event, AnchorEvent)
         ]
-        self.conductor = Conductor(self.started, anchors, closed=past.closed, released=past.released)
+        self.conductor = Conductor(
+            self.started, anchors, closed=past.closed, begun=past.begun, released=past.released
+        )
         self.asked_s = {}
         ended = await self._rebuild(past)
         ready = ReadyEvent(
@@ -145,7 +149,9 @@ class _Conducting:
         written = [topics.tasks, topics.feedback, topics.commits, topics.control, topics.dead]
         async for event in self._events(written):
             past.published.add(event.id)
-            if isinstance(event, TrajectoryClosedEvent):
+            if isinstance(event, TaskEvent) and event.phase == "T1":
+                past.begun[event.trajectory] = event.lane
+            elif isinstance(event, TrajectoryClosedEvent):
                 past.closed.add(event.trajectory)
             elif isinstance(event, SegmentReleasedEvent):
                 past.released[event.lane] = max(past.released.get(event.lane, -1), event.segment)

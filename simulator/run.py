@@ -3,7 +3,6 @@ of it, it goes on where that ends."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from msgspec.structs import replace
 from adapters.memory import LaneContext, MemorySystem
 from adapters.registry import SystemSpec, capabilities, open_system
 from consumers.agent import agent_role, run_agent
-from consumers.calls import close_all
+from consumers.calls import CallLimit, close_all
 from consumers.judging import JUDGE_ROLE, run_judges
 from consumers.monitor import Progress, monitor
 from consumers.scoreboard import Scoreboard
@@ -132,17 +131,14 @@ def open_memory(
 async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
     """The replayer's role, obeying the control topic."""
     options, started = plan.options, plan.started
-    move_s = options.call_timeout_s + 300
-    if started.isolation == "shared":  # a lane moves on once all trajectories of a segment have been through
-        anchors_in = Counter((anchor.stream, anchor.segment) for anchor in plan.dataset.anchors)
-        move_s *= 1 + 6 * max(anchors_in.values(), default=0)
     replay_options = ReplayOptions(
         policy=options.policy,
         required=started.required,
         lanes={stream: [f"{label}@{stream}" for label in started.systems] for stream in started.streams},
         isolation=started.isolation,
-        max_ahead=options.max_ahead,
-        stall_timeout_s=move_s,
+        max_ahead=started.limits.segments_ahead,
+        max_unreleased=started.limits.unreleased_segments,
+        stall_timeout_s=options.call_timeout_s + 300,
         attached=frozenset(f"{label}@{stream}" for label in started.attached for stream in started.streams),
         lane_timeout_s=started.answer_timeout_s,
     )
@@ -159,16 +155,17 @@ async def _run_roles(
     """Start every role and wait until all have ended. Each agent takes its lanes out of `memories`."""
     options, started = plan.options, plan.started
     panel = JudgePanel(official_judges(), metrics_of(options.ablate_commit))
+    calls = CallLimit(started.limits.calls_in_flight)
     async with anyio.create_task_group() as roles:
         for spec in plan.systems:
             agent = partial(
                 run_agent,
                 open_memory=partial(_take_memory, memories, spec, plan),
-                calls_in_flight=options.calls_in_flight,
+                calls=calls,
                 call_timeout_s=options.call_timeout_s,
             )
             roles.start_soon(agent, log, started, spec.label, name=agent_role(spec.label))
-        roles.start_soon(run_judges, log, started, panel, name=JUDGE_ROLE)
+        roles.start_soon(partial(run_judges, calls=calls), log, started, panel, name=JUDGE_ROLE)
         clock = Clock(started.event_time_us, options.rate)
         roles.start_soon(run_replayer, log, plan, clock, name="replayer")
         if show is not None:
