@@ -175,7 +175,11 @@ async def run(dataset: Dataset, limits: Limits, speedup: float) -> Figures:
             began_s, cpu_s = time.perf_counter(), time.process_time()
             async with anyio.create_task_group() as roles:
                 roles.start_soon(
-                    partial(run_agent, calls=calls), log, started, "slow", lambda lane, _: SlowMemory(models, lane)
+                    partial(run_agent, calls=calls),
+                    log,
+                    started,
+                    "slow",
+                    lambda lane, _: SlowMemory(models, lane),
                 )
                 roles.start_soon(partial(run_judges, calls=calls), log, started, panel)
                 lifelogs = list(dataset.lifelogs.values())
@@ -187,14 +191,18 @@ async def run(dataset: Dataset, limits: Limits, speedup: float) -> Figures:
 def paper_shape(segments: int) -> Dataset:
     """Six streams of so many segments, with the paper's number of anchors a segment."""
     anchors = round(segments * ANCHORS_PER_SEGMENT)
-    text = f"wearers={STREAMS},segments_per_day={segments},anchors_per_day={anchors},observations_per_segment=12"
+    text = (
+        f"wearers={STREAMS},segments_per_day={segments},anchors_per_day={anchors},observations_per_segment=12"
+    )
     return synthesise(parse_synthetic("synthetic:" + text))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What is gained by running trajectories side by side?")
     parser.add_argument("--segments", type=int, default=80, help="of each of six streams (default 80)")
-    parser.add_argument("--speedup", type=float, default=20.0, help="calls take 1/this of their time (default 20)")
+    parser.add_argument(
+        "--speedup", type=float, default=20.0, help="calls take 1/this of their time (default 20)"
+    )
     parser.add_argument("--calls", type=int, default=64, help="calls in flight (default 64)")
     parser.add_argument("--open", type=int, default=Limits().open_trajectories, help="open trajectories")
     parser.add_argument("--part", type=int, default=1, help="segments run one at a time (default 1; 0: none)")
@@ -202,8 +210,9 @@ def main() -> None:
     dataset = paper_shape(args.segments)
     side_by_side = Limits(calls_in_flight=args.calls, open_trajectories=args.open)
     print(
-        f"{STREAMS} lanes x {args.segments} segments, {len(dataset.anchors)} trajectories; {args.calls} calls in flight, "
-        f"{args.open} open trajectories; one simulated second takes {1000 / args.speedup:g} ms; {os.cpu_count()} cores"
+        f"{STREAMS} lanes x {args.segments} segments, {len(dataset.anchors)} trajectories; {args.calls} calls in "
+        f"flight, {args.open} open trajectories; one simulated second takes {1000 / args.speedup:g} ms; "
+        f"{os.cpu_count()} cores"
     )
     figures = anyio.run(run, dataset, side_by_side, args.speedup)
     models, wall_s = figures.models, figures.wall_s
@@ -219,7 +228,9 @@ def main() -> None:
         f"sleeps {models.late_s / models.calls * 1e3:.1f} ms late, at most {models.most} calls at once)"
     )
     print(f"critical path {critical_s:.2f} s: ratio {wall_s / critical_s:.3f} (goal <= 1.15)")
-    print(f"calls alone, one after the other {all_s / args.speedup:.1f} s: {all_s / args.speedup / wall_s:.1f} times")
+    print(
+        f"calls alone, one after the other {all_s / args.speedup:.1f} s: {all_s / args.speedup / wall_s:.1f} times"
+    )
     if args.part:
         part = first_segments(dataset, args.part)
         limits = Limits(open_trajectories=1, calls_in_flight=1, unreleased_segments=1, segments_ahead=1)

@@ -6,8 +6,6 @@ Each size is a whole run (`egostream run`'s: set-up, all roles on an SQLite log,
 the deterministic judges, over six streams with the paper's number of anchors a segment. Prints wall time, processor
 time, the process's peak memory, and both per trajectory; the ratio of the largest size's cost per trajectory to the
 smallest's is to be about 1. Reading the data is not timed, but is in the peak.
-
-Then the bytes that the pure cores keep of an open and of a finished trajectory (tracemalloc).
 """
 
 from __future__ import annotations
@@ -30,7 +28,9 @@ from simulator.plan import Plan, RunOptions, plan_run
 from simulator.run import execute
 
 TRAJECTORIES, SEGMENTS, STREAMS = 8107, 3347, 6
-DATA = f"synthetic:wearers={STREAMS},days=7,segments_per_day=80,anchors_per_day=216,observations_per_segment=12"
+DATA = (
+    f"synthetic:wearers={STREAMS},days=7,segments_per_day=80,anchors_per_day=216,observations_per_segment=12"
+)
 
 
 def cut(dataset: Dataset, trajectories: int) -> Dataset:
@@ -47,9 +47,7 @@ def cut(dataset: Dataset, trajectories: int) -> Dataset:
         raise SystemExit(f"{DATA} has {len(anchors)} anchors in {segments} segments, not {trajectories}")
     spare = len(anchors) - trajectories  # drop them evenly
     dropped = {i * len(anchors) // spare for i in range(spare)} if spare else set()
-    return replace(
-        dataset, lifelogs=lifelogs, anchors=[a for i, a in enumerate(anchors) if i not in dropped]
-    )
+    return replace(dataset, lifelogs=lifelogs, anchors=[a for i, a in enumerate(anchors) if i not in dropped])
 
 
 def plan(folder: Path, trajectories: int, system: str) -> Plan:
@@ -80,7 +78,9 @@ def one(trajectories: int, system: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Does the cost of a run grow linearly?")
-    parser.add_argument("--sizes", default="500,2000,8107", help="trajectories of each run (default 500,2000,8107)")
+    parser.add_argument(
+        "--sizes", default="500,2000,8107", help="trajectories of each run (default 500,2000,8107)"
+    )
     parser.add_argument("--system", default="null", help="the memory system (default null)")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -98,7 +98,8 @@ def main() -> None:
         print(
             f"{size:6,} trajectories, {segments:5,} segments: {wall_s:7.2f} s, processor {cpu_s:7.2f} s, "
             f"{wall_s / size * 1e3:.2f} / {cpu_s / size * 1e3:.2f} ms a trajectory; "
-            f"peak {peak_kb / 1024:.0f} MB ({before_kb / 1024:.0f} MB with the data read), log {log_bytes / 2**20:.0f} MB",
+            f"peak {peak_kb / 1024:.0f} MB ({before_kb / 1024:.0f} MB with the data read), "
+            f"log {log_bytes / 2**20:.0f} MB",
             flush=True,
         )
     (first_wall, first_cpu), (last_wall, last_cpu) = per_trajectory[0], per_trajectory[-1]
