@@ -88,6 +88,8 @@ class _Conducting:
         self.partition = partition_of(started.streams, started.partitions)
         self.asked_s: dict[str, float] = {}
         """What an attached agent owes → when it was asked for it."""
+        self.look_s = 0.0
+        """When to look for what is overdue again."""
 
     async def run(self) -> RunEndedEvent:
         """One life after the other: each ends with the run, or when another conductor has been at work."""
@@ -207,6 +209,8 @@ class _Conducting:
             except InvariantError as error:
                 if not self._is_attached(event):
                     raise
+                if isinstance(event, DeltaEvent):
+                    self.conductor.refuse(event)
                 out.append(dead_letter(self.started.run, record, str(error)))
         return out + self.conductor.settle()
 
@@ -225,9 +229,10 @@ class _Conducting:
     def _give_up_overdue(self) -> list[Event]:
         """Close the trajectories whose attached agent has not answered in time. The replayer gives up lanes that write
         no delta; this gives up those that write none that can be taken."""
-        if not self.attached:
-            return []
         now_s = anyio.current_time()
+        if not self.attached or now_s < self.look_s:  # it looks at all that is open
+            return []
+        self.look_s = now_s + min(1.0, self.answer_timeout_s / 10)
         owing = {
             f"{t.id}/{len(t.taken)}": t
             for t in self.conductor.owing_agents()

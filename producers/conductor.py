@@ -50,6 +50,8 @@ class _LaneState:
         self.open: dict[str, Trajectory] = {}
         self.unsettled: Counter[int] = Counter()
         """Segment → trajectories that still hold its snapshot (`branch`: no R1 yet; `shared`: not closed)."""
+        self.refused = -1
+        """The segment of a delta that could not be taken."""
         self.failed = ""
         """Why nothing more is expected of this lane."""
 
@@ -237,14 +239,22 @@ class Conductor:
                     yield trajectory
 
     def owing_deltas(self) -> dict[str, int]:
-        """Lane → the segment of the delta that it owes, once all has been replayed."""
-        if not self._replayed:
-            return {}
+        """Lane → the segment of the delta that it owes: once all has been replayed, or what it wrote for that segment
+        could not be taken."""
         return {
             state.lane: state.last_delta + 1
             for state in self.lanes.values()
-            if not state.failed and state.last_delta < self.started.segments[state.stream] - 1
+            if not state.failed
+            and state.last_delta < self.started.segments[state.stream] - 1
+            and (self._replayed or state.refused == state.last_delta + 1)
         }
+
+    def refuse(self, event: DeltaEvent) -> None:
+        """Somebody's delta was not taken. The replayer may count it, and would wait for ever for the release of its
+        segment if nobody gave the lane up."""
+        state = self.lanes.get(event.lane)
+        if state is not None and event.segment == state.last_delta + 1:
+            state.refused = event.segment
 
     def _trajectory(self, state: _LaneState, anchor: AnchorEvent) -> Trajectory:
         return Trajectory(lane=state.lane, anchor=anchor, ablate_commit=self.started.ablate_commit)

@@ -79,14 +79,20 @@ class LaneProgress:
         ]
 
     def owing_before(self, stream: str, segment: int) -> list[str]:
-        """The lanes whose delta a segment's observations wait for."""
-        needed = segment - self._max_ahead
-        return [lane for lane in self._alive(stream) if self._delta[lane] < needed]
+        """The lanes whose delta a segment's observations wait for, for its own sake or since no release comes without
+        it."""
+        ahead, held = segment - self._max_ahead, segment - self._max_unreleased
+        return [
+            lane
+            for lane in self._alive(stream)
+            if self._delta[lane] < ahead or (self._released[lane] < held and self._delta[lane] < held)
+        ]
 
     def holding_before(self, stream: str, segment: int) -> list[str]:
-        """The lanes whose trajectories hold so many segments that a segment's observations wait for a release."""
+        """The lanes that owe no delta, and whose trajectories hold so many segments that a segment's observations wait
+        for a release."""
         needed = segment - self._max_unreleased
-        return [lane for lane in self._alive(stream) if self._released[lane] < needed]
+        return [n for n in self._alive(stream) if self._released[n] < needed <= self._delta[n]]
 
     def owing(self, last_segments: Mapping[str, int]) -> list[str]:
         """The lanes that owe a delta up to and including the last segment of their streams."""
