@@ -442,6 +442,26 @@ class TestHold:
         assert finished[0].max_lag_segments == 2
         assert finished[0].segments == 12
 
+    @pytest.mark.parametrize("rate", [3000.0, math.inf])
+    async def test_segments_that_nobody_releases_hold_the_replay_or_are_only_counted(
+        self, rate: float
+    ) -> None:
+        for policy in ("hold", "run"):
+            log = MemoryLog()
+            await log.append([RECORDER.record(delta("x@A", segment)) for segment in range(12)])
+            options = ReplayOptions(
+                lanes={"A": ["x@A"]}, max_unreleased=3, policy=policy, stall_timeout_s=0.001
+            )
+            clock, _ = hand_clock(rate)
+            if policy == "hold":
+                with pytest.raises(
+                    StallError, match="before segment 3; it waits for the release of segment 0 by x@A"
+                ):
+                    await replay(log, RECORDER, [even_lifelog("A", 12, 5)], clock, options)
+            else:
+                stats = await replay(log, RECORDER, [even_lifelog("A", 12, 5)], clock, options)
+                assert (stats.segments, stats.max_lag_segments, stats.max_unreleased_segments) == (12, 0, 11)
+
     async def test_shared_publishes_a_segment_after_the_release_of_the_one_before(self) -> None:
         log = MemoryLog()
         options = ReplayOptions(lanes={"A": ["x@A"]}, isolation="shared")
