@@ -242,7 +242,7 @@ class VerdictEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag
 # --- topic control ---------------------------------------------------------------------------------
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What a run may have under way at once, so that it waits instead of growing. They change when things happen, and
     neither ids nor verdicts."""
 
