@@ -1,6 +1,6 @@
 """What is gained by running trajectories side by side, when models take their time?
 
-    python benchmarks/bench_concurrency.py [--segments 80] [--speedup 20] [--calls 64] [--part 3]
+    python benchmarks/bench_concurrency.py [--segments 110] [--speedup 18] [--calls 64] [--part 1]
 
 A memory system and judges whose calls take simulated time, as in the paper's cost table: an ingest 2.5-6.7 s, an answer
 3 s; a commit takes 2.5 s and a judgment 3 s. All waits are `anyio.sleep`, drawn from ids, divided by `--speedup`. The
@@ -199,9 +199,9 @@ def paper_shape(segments: int) -> Dataset:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What is gained by running trajectories side by side?")
-    parser.add_argument("--segments", type=int, default=80, help="of each of six streams (default 80)")
+    parser.add_argument("--segments", type=int, default=110, help="of each of six streams (default 110)")
     parser.add_argument(
-        "--speedup", type=float, default=20.0, help="calls take 1/this of their time (default 20)"
+        "--speedup", type=float, default=18.0, help="calls take 1/this of their time (default 18)"
     )
     parser.add_argument("--calls", type=int, default=64, help="calls in flight (default 64)")
     parser.add_argument("--open", type=int, default=Limits().open_trajectories, help="open trajectories")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import structlog
 from msgspec.structs import replace
 
 from adapters.memory import LaneContext, MemorySystem
@@ -41,6 +42,8 @@ from simulator.log.protocol import Log
 from simulator.plan import Plan, metrics_of
 from simulator.runfolder import VERDICTS_NAME, enter_folder, find_run, note_run
 from simulator.topics import Recorder, Topics
+
+_log = structlog.get_logger(__name__)
 
 
 async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) -> Scores:
@@ -145,7 +148,20 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
     lifelogs = list(plan.dataset.lifelogs.values())
     async with anyio.create_task_group() as tasks:
         await tasks.start(obey_control, log, started, clock)
-        await replay(log, Recorder.for_run(started), lifelogs, clock, replay_options)
+        stats = await replay(log, Recorder.for_run(started), lifelogs, clock, replay_options)
+        limits = started.limits
+        behind = (
+            stats.max_lag_segments >= limits.segments_ahead
+            or stats.max_unreleased_segments >= limits.unreleased_segments
+        )
+        # with policy `run` nothing waited for lanes that were further behind than the limits say
+        (_log.warning if behind and options.policy == "run" else _log.info)(
+            "replayed",
+            policy=options.policy,
+            held_s=round(stats.held_s, 3),
+            max_lag_segments=stats.max_lag_segments,
+            max_unreleased_segments=stats.max_unreleased_segments,
+        )
         tasks.cancel_scope.cancel()
 
 
