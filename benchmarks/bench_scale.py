@@ -93,7 +93,7 @@ def main() -> None:
     for size in sizes:
         command = [sys.executable, __file__, "--one", str(size), "--system", args.system]
         done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=1800)
-        segments, wall_s, cpu_s, before_kb, peak_kb, log_bytes = json.loads(done.stdout)
+        segments, wall_s, cpu_s, before_kb, peak_kb, log_bytes = json.loads(done.stdout.splitlines()[-1])
         per_trajectory.append((wall_s / size, cpu_s / size))
         print(
             f"{size:6,} trajectories, {segments:5,} segments: {wall_s:7.2f} s, processor {cpu_s:7.2f} s, "
