@@ -15,6 +15,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from adapters.memory import MemorySystem, Segment
+from consumers.calls import CallLimit, Rank
 from consumers.history import LaneHistory, read_histories
 from consumers.homes import Isolating
 from consumers.lane import Lane
@@ -60,7 +61,7 @@ async def run_agent(
     open_memory: OpenMemory,
     *,
     isolating: Isolating | None = None,
-    calls_in_flight: int = 64,
+    calls: CallLimit | None = None,
     call_timeout_s: float = 600.0,
 ) -> None:
     """Run one system's agent, or one of several that share its lanes, until the run ends.
@@ -72,20 +73,21 @@ async def run_agent(
         open_memory: makes the memory of a new lane; called for the lanes of the agent's partitions before it
             says that it is ready, so that no loading of a model counts as the latency of an ingest.
         isolating: how branches are made in isolation `branch`; None for a system that forks.
-        calls_in_flight: how many answers and commits run at once.
+        calls: lets ingests, answers and commits run, so many at once; by default as many as the run's limits say.
         call_timeout_s: after this long, an ingest, answer or commit has failed.
 
     Raises:
         InvariantError: the log holds what can't be (a gap in a segment, a task before its delta).
         ConfigError: `open_memory` raised it.
     """
-    await _Agent(log, started, system, open_memory, isolating, calls_in_flight, call_timeout_s).run()
+    calls = calls or CallLimit(started.limits.calls_in_flight)
+    await _Agent(log, started, system, open_memory, isolating, calls, call_timeout_s).run()
 
 
 class _Inbox:
     """Segments that wait for their ingest. Unbounded on purpose: the replayer's `hold` bounds what waits here, and a
-    bound here would make one slow lane stop the trajectories of all the others. Nothing to close: a lane may end
-    while segments still come in."""
+    bound here would make one slow lane stop the trajectories of all the others. So it is with tasks: no more than the
+    run's open trajectories wait. Nothing to close: a lane may end while segments still come in."""
 
     def __init__(self) -> None:
         self._waiting: deque[_Work] = deque()
@@ -116,7 +118,7 @@ class _Agent:
         system: str,
         open_memory: OpenMemory,
         isolating: Isolating | None,
-        calls_in_flight: int,
+        calls: CallLimit,
         call_timeout_s: float,
     ) -> None:
         self.log = log
@@ -125,7 +127,7 @@ class _Agent:
         self.open_memory = open_memory
         self.isolating = isolating
         self.call_timeout_s = call_timeout_s
-        self.limiter = anyio.CapacityLimiter(calls_in_flight)
+        self.calls = calls
         self.topics = Topics.of(started.run)
         self.recorder = Recorder.for_run(started)
         self.partition = partition_of(started.streams, started.partitions)
@@ -236,17 +238,20 @@ class _Agent:
         while True:
             segment, closed_id, ticket = await inbox.get()
             await lane.settle()
-            began_us = wall_us()
-            delta = await lane.ingest(segment, closed_id)
+            async with self.calls.turn(lane.lane, Rank.INGEST):
+                began_us = wall_us()
+                delta = await lane.ingest(segment, closed_id)
+                ended_us = wall_us()
             if delta is None:
                 self.outbox.offsets.done(ticket)
             else:
-                self.outbox.put(delta, ticket, began_us=began_us, ended_us=wall_us())
+                self.outbox.put(delta, ticket, began_us=began_us, ended_us=ended_us)
 
     async def _work(self, lane: Lane, event: TaskEvent | FeedbackEvent | CommitEvent, ticket: Ticket) -> None:
         result: ResponseEvent | CommittedEvent | None = None
         await lane.turn(event)
-        async with self.limiter:
+        new = isinstance(event, TaskEvent) and event.phase == "T1"
+        async with self.calls.turn(event.lane, Rank.NEW if new else Rank.UNDER_WAY):
             isolating_us = wall_us()
             await lane.isolate(event)
             began_us = wall_us()
@@ -290,5 +295,5 @@ class _Agent:
     def _note(self, event: AnyEvent) -> None:
         if isinstance(event, SegmentReleasedEvent):
             self.released[event.lane] = max(self.released.get(event.lane, -1), event.segment)
-        elif isinstance(event, TrajectoryClosedEvent):
+        elif isinstance(event, TrajectoryClosedEvent) and event.lane.partition("@")[0] == self.system:
             self.closed.setdefault(event.lane, set()).add(event.trajectory)

@@ -1,16 +1,19 @@
 """Calls into somebody else's code: memory systems and judges. Whatever goes wrong there is one result that
-failed, and nothing more: it ends no role and no run."""
+failed, and nothing more: it ends no role and no run. And only so many are under way at once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from enum import IntEnum
 from typing import TypeVar
 
 import anyio
 import structlog
 
 from adapters.memory import MemorySystem
+from simulator.fair import FairQueue
 
 T = TypeVar("T")
 
@@ -22,6 +25,67 @@ _log = structlog.get_logger(__name__)
 
 class CallError(Exception):
     """A call failed; the message says how, for people to read."""
+
+
+class Rank(IntEnum):
+    """Which of a lane's calls goes first."""
+
+    INGEST = 0
+    """All that follows waits for it, and there is one at a time."""
+    UNDER_WAY = 1
+    """Of a trajectory that has begun: it ends, and its branch goes, before others begin."""
+    NEW = 2
+
+
+class _Waiter:
+    __slots__ = ("abandoned", "turn")
+
+    def __init__(self) -> None:
+        self.turn = anyio.Event()
+        self.abandoned = False
+
+
+class CallLimit:
+    """Lets at most `limit` calls be under way, shared fairly between lanes. One for all roles of a process: the model
+    servers behind them are the same."""
+
+    def __init__(self, limit: int) -> None:
+        self._queue: FairQueue[_Waiter] = FairQueue(limit)
+
+    @asynccontextmanager
+    async def turn(self, lane: str, rank: Rank) -> AsyncIterator[None]:
+        """Wait for a turn, and keep it for the body."""
+        waiter = _Waiter()
+        self._queue.put(lane, waiter, rank)
+        self._let_in()
+        try:
+            await waiter.turn.wait()
+        except BaseException:
+            waiter.abandoned = True
+            if waiter.turn.is_set():  # it came, and nobody is there to take it
+                self._end(lane)
+            raise
+        try:
+            yield
+        finally:
+            self._end(lane)
+
+    @property
+    def under_way(self) -> int:
+        """How many calls are under way."""
+        return self._queue.under_way
+
+    def _end(self, lane: str) -> None:
+        self._queue.done(lane)
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while (taken := self._queue.take()) is not None:
+            lane, waiter = taken
+            if waiter.abandoned:
+                self._queue.done(lane)
+            else:
+                waiter.turn.set()
 
 
 async def call(function: Callable[[], Awaitable[T]], gives: type[T], timeout_s: float) -> T:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Collection
 
 import anyio
 from anyio.abc import TaskGroup
 
-from consumers.calls import CallError, call
+from consumers.calls import CallError, CallLimit, Rank, call
 from judges.judge import Case, Judgment
 from judges.panel import JudgePanel
 from simulator.errors import DecodeError, InvariantError
@@ -38,6 +39,7 @@ from simulator.log.protocol import Log, TopicPartition
 from simulator.outbox import Outbox, Ticket
 from simulator.ownership import Ownership
 from simulator.protocols.streammembench import STEPS, trajectory_id
+from simulator.protocols.tally import Tally
 from simulator.topics import Recorder, Topics, partition_of
 
 JUDGE_ROLE = "judge"
@@ -51,45 +53,42 @@ _METRIC_OF_RESPONSE: dict[tuple[str, str], Metric] = {
 
 
 async def run_judges(
-    log: Log, started: RunStartedEvent, panel: JudgePanel, *, calls_in_flight: int = 64
+    log: Log, started: RunStartedEvent, panel: JudgePanel, *, calls: CallLimit | None = None
 ) -> None:
-    """Judge until the run ends. `calls_in_flight` bounds how many cases are with the judges at once."""
-    await _Judging(log, started, panel, calls_in_flight).run()
+    """Judge until the run ends. `calls` bounds how many cases are with the judges at once, by default as the run's
+    limits say."""
+    await _Judging(log, started, panel, calls or CallLimit(started.limits.calls_in_flight)).run()
 
 
 class _Judging:
-    def __init__(self, log: Log, started: RunStartedEvent, panel: JudgePanel, calls_in_flight: int) -> None:
+    def __init__(self, log: Log, started: RunStartedEvent, panel: JudgePanel, calls: CallLimit) -> None:
         self.log = log
         self.started = started
         self.panel = panel
-        self.limiter = anyio.CapacityLimiter(calls_in_flight)
+        self.calls = calls
         self.topics = Topics.of(started.run)
         self.recorder = Recorder.for_run(started)
-        self.anchors: dict[str, AnchorEvent] = {}
-        self.anchors_at: dict[tuple[str, int], list[AnchorEvent]] = defaultdict(list)
-        self.taken: set[str] = set()
-        """Ids of verdicts that are in the log or on their way there."""
+        self.anchors_at: dict[tuple[str, int], dict[str, AnchorEvent]] = defaultdict(dict)
+        """(Stream, segment) → its anchors by name: those of our partitions, until all their trajectories are
+        finished."""
+        self.unfinished: dict[str, int] = {}
+        """Anchor → how many of its trajectories are not finished."""
+        self.tally = Tally(ablate_commit=started.ablate_commit)
+        """The verdicts that are in the log or on their way there, and what was judged of each R1."""
         self.partition = partition_of(started.streams, started.partitions)
         self.only = frozenset(started.only)
         self.lanes = {f"{s}@{stream}": stream for s in started.systems for stream in started.streams}
         self.known: frozenset[int] = frozenset()
-        """Partitions that are ours, and whose verdicts in the log are in `taken`."""
+        """Partitions that are ours, and whose verdicts in the log are in `tally`."""
         self.last_delta: dict[str, int] = {}
         """Lane → the segment of its newest delta in order."""
         self.early: dict[str, tuple[ResponseEvent, TopicPartition, int]] = {}
         """Trajectory → an R_F that came before R1 was judged, with its place."""
-        self.ieu: dict[str, Outcome] = {}
-        """Trajectory → what was judged of R1."""
         self.closed: dict[str, TrajectoryClosedEvent] = {}
-        """By trajectory."""
+        """By trajectory: those that ended early, which leaves metrics that can't be judged."""
 
     async def run(self) -> None:
         run = self.started.run
-        async for record in read_to_end(self.log, [self.topics.anchors]):
-            for event, _ in decode_records(run, [record])[0]:
-                if isinstance(event, AnchorEvent):
-                    self.anchors[event.anchor] = event
-                    self.anchors_at[event.stream, event.segment].append(event)
         topics = [self.topics.deltas, self.topics.responses]
         async with (
             self.log.subscribe(topics, group=f"{run}.{JUDGE_ROLE}") as subscription,
@@ -113,11 +112,11 @@ class _Judging:
                     if self.partition.get(event.stream) != record.partition:
                         continue  # the conductor buries it
                     if isinstance(event, ResponseEvent) and event.phase == "R_F":
-                        if event.trajectory not in self.ieu:
+                        if (ieu := self.tally.ieu(event.trajectory)) is None:
                             # Nobody can have asked for it. If R1 fails, the conductor may take it all the same.
                             self.early.setdefault(event.trajectory, (event, tp, record.offset))
                             continue
-                        if self.ieu[event.trajectory] != "fail":
+                        if ieu != "fail":
                             continue
                     self._begin(tasks, event, tp, record.offset)
                 self.outbox.offsets.reached_all(records)
@@ -134,24 +133,57 @@ class _Judging:
         self.known -= lost
         if lost:
             self.outbox.rebalanced(lost)
+            self._forget({stream for stream, partition in self.partition.items() if partition in lost})
         if not gained:
             return
         first = await self.ownership.take_over(gained)
         if first is None:  # they went on already
             return
         self.outbox.offsets.begin_at(first)
-        ours = {stream for stream, partition in self.partition.items() if partition not in gained}
-        self.taken = {verdict for verdict in self.taken if _stream_of(verdict) in ours}
-        self.early = {name: early for name, early in self.early.items() if early[0].stream in ours}
-        self.last_delta = {lane: last for lane, last in self.last_delta.items() if self.lanes[lane] in ours}
+        streams = {stream for stream, partition in self.partition.items() if partition in gained}
+        self._forget(streams)
         async for record in read_to_end(self.log, [self.topics.verdicts]):
             for event, _ in decode_records(self.started.run, [record])[0]:
-                self.taken.add(event.id)
-                if isinstance(event, VerdictEvent) and event.metric == "ieu":
-                    self.ieu[event.trajectory] = event.outcome
+                if isinstance(event, VerdictEvent) and event.stream in streams:
+                    self.tally.add(event.trajectory, event.metric)
+                    if event.metric == "ieu":
+                        self.tally.judge_r1(event.trajectory, event.outcome)
+        async for record in read_to_end(self.log, [self.topics.anchors]):
+            for event, _ in decode_records(self.started.run, [record])[0]:
+                if isinstance(event, AnchorEvent) and event.stream in streams:
+                    self._know(event)
         self.known |= gained
         for event in self.closed.values():
             self._close(event)
+
+    def _forget(self, streams: Collection[str]) -> None:
+        """Forget what is known of some streams, but for which trajectories have ended: the follower of the control
+        topic says that once."""
+        self.tally.forget_verdicts(streams)
+        self.early = {name: early for name, early in self.early.items() if early[0].stream not in streams}
+        self.last_delta = {n: last for n, last in self.last_delta.items() if self.lanes[n] not in streams}
+        for place in [place for place in self.anchors_at if place[0] in streams]:
+            for anchor in self.anchors_at.pop(place):
+                del self.unfinished[anchor]
+
+    def _know(self, anchor: AnchorEvent) -> None:
+        trajectories = {trajectory_id(f"{s}@{anchor.stream}", anchor) for s in self.started.systems}
+        asked = trajectories & self.only if self.only else trajectories
+        if unfinished := sum(not self.tally.finished(trajectory) for trajectory in asked):
+            self.anchors_at[anchor.stream, anchor.segment][anchor.anchor] = anchor
+            self.unfinished[anchor.anchor] = unfinished
+
+    def _finish(self, anchor: AnchorEvent) -> None:
+        """One of its trajectories has finished; after the last, nobody asks for the anchor's texts."""
+        self.unfinished[anchor.anchor] -= 1
+        if not self.unfinished[anchor.anchor]:
+            del self.unfinished[anchor.anchor]
+            del self.anchors_at[anchor.stream, anchor.segment][anchor.anchor]
+            if not self.anchors_at[anchor.stream, anchor.segment]:
+                del self.anchors_at[anchor.stream, anchor.segment]
+
+    def _anchor(self, event: LaneEvent, name: str) -> AnchorEvent | None:
+        return self.anchors_at.get((event.stream, event.as_of or 0), {}).get(name)
 
     def _cases(self, event: AnyEvent) -> list[tuple[AnchorEvent, Metric, str]]:
         """What one event lets us judge. Failed deltas and responses are not judged: the conductor closes
@@ -160,7 +192,7 @@ class _Judging:
         if not isinstance(event, LaneEvent) or self.lanes.get(event.lane) != event.stream:
             return cases
         if isinstance(event, DeltaEvent):
-            anchors = self.anchors_at.get((event.stream, event.segment), [])
+            anchors = list(self.anchors_at.get((event.stream, event.segment), {}).values())
             in_order = event.as_of == event.segment == self.last_delta.get(event.lane, -1) + 1
             if not in_order or any(anchor.event_time_us != event.event_time_us for anchor in anchors):
                 return cases
@@ -169,9 +201,10 @@ class _Judging:
                 text = "\n".join(record.text for record in event.records if record.op != "delete")
                 cases.extend((anchor, "fidelity", text) for anchor in anchors)
         elif isinstance(event, ResponseEvent) and event.error is None:
-            anchor_key = f"{event.stream}/{event.trajectory.removeprefix(event.lane + '/')}"
             metric = _METRIC_OF_RESPONSE.get((event.phase, event.arm))
-            anchor = self.anchors.get(anchor_key)
+            anchor = self._anchor(event, f"{event.stream}/{event.trajectory.removeprefix(event.lane + '/')}")
+            if metric == "fur_uncommitted" and not self.started.ablate_commit:
+                return cases
             if metric is not None and anchor is not None and _is_in_place(event, anchor):
                 cases.append((anchor, metric, event.text))
         return [case for case in cases if self._take(event, case[0], case[1])]
@@ -179,11 +212,18 @@ class _Judging:
     def _take(self, event: AnyEvent, anchor: AnchorEvent, metric: Metric) -> bool:
         assert isinstance(event, LaneEvent)
         trajectory = trajectory_id(event.lane, anchor)
-        verdict_id = f"{trajectory}/{metric}"
-        if verdict_id in self.taken or (self.only and trajectory not in self.only):
+        if self.only and trajectory not in self.only:
             return False
-        self.taken.add(verdict_id)
+        if self.tally.finished(trajectory) or not self.tally.add(trajectory, metric):
+            return False
+        if self.tally.finished(trajectory):
+            self._finish(anchor)
         return True
+
+    def _judge_r1(self, trajectory: str, anchor: AnchorEvent, outcome: Outcome) -> None:
+        self.tally.judge_r1(trajectory, outcome)
+        if self.tally.finished(trajectory):
+            self._finish(anchor)
 
     async def _judge(
         self,
@@ -197,7 +237,7 @@ class _Judging:
         case = Case(metric=metric, anchor=anchor, text=text)
         judge = self.panel.judge_of(metric).name
         tenure = self.outbox.tenure(ticket[0].partition)
-        async with self.limiter:
+        async with self.calls.turn(event.lane, Rank.NEW if metric == "fidelity" else Rank.UNDER_WAY):
             try:
                 # The panel keeps the deadline. What it lets through is a judgment that is none, or that
                 # can't be written.
@@ -208,7 +248,7 @@ class _Judging:
         verdict = self._verdict(event, anchor, metric, judgment, judge)
         self.outbox.put(verdict, ticket, tenure=tenure)
         if metric == "ieu" and tenure == self.outbox.tenure(ticket[0].partition):
-            self.ieu[verdict.trajectory] = verdict.outcome
+            self._judge_r1(verdict.trajectory, anchor, verdict.outcome)
             early = self.early.pop(verdict.trajectory, None)
             if early is not None and verdict.outcome == "fail":
                 self._begin(tasks, *early)
@@ -243,25 +283,38 @@ class _Judging:
             while True:
                 for event, _ in decode_records(self.started.run, await subscription.poll())[0]:
                     if isinstance(event, TrajectoryClosedEvent):
-                        self.closed[event.trajectory] = event
-                        self._close(event)
+                        self._note_closed(event)
                     elif isinstance(event, RunEndedEvent):
                         await self.outbox.flush()
                         tasks.cancel_scope.cancel()
 
+    def _note_closed(self, event: TrajectoryClosedEvent) -> None:
+        if self.tally.closed(event.trajectory):
+            return
+        self.tally.close(event.trajectory)
+        if event.unjudged:
+            self.closed[event.trajectory] = event
+        if not self.tally.finished(event.trajectory):
+            self._close(event)
+        elif anchor := self._anchor(event, event.anchor):
+            self._finish(anchor)
+
     def _close(self, event: TrajectoryClosedEvent) -> None:
         """Write what a closed trajectory leaves unjudged, if its partition is ours. R_F is asked for only where R1
         failed: if that is not known yet, this is called again once it is."""
-        anchor = self.anchors.get(event.anchor)
+        owner = self.partition[event.stream]
+        if owner not in self.known or self.tally.finished(event.trajectory):
+            return
+        anchor = self._anchor(event, event.anchor)
         if anchor is None:
             raise InvariantError(f"no anchor {event.anchor} in this run", (event.id,))
-        owner = self.partition[event.stream]
-        if owner not in self.known:
-            return
         for metric in event.unjudged:
-            if metric == "fi" and self.ieu.get(event.trajectory) != "fail":
+            if metric == "fi" and self.tally.ieu(event.trajectory) != "fail":
                 continue
             if self._take(event, anchor, metric):
+                if metric == "ieu":
+                    self._judge_r1(event.trajectory, anchor, "unjudged")
+                    self.early.pop(event.trajectory, None)
                 judgment = Judgment(outcome="unjudged", reason=event.reason)
                 self.outbox.put(self._verdict(event, anchor, metric, judgment, ""), owner=owner)
 
@@ -274,8 +327,3 @@ def _is_in_place(response: ResponseEvent, anchor: AnchorEvent) -> bool:
         anchor.event_time_us,
         STEPS[name],
     )
-
-
-def _stream_of(verdict_id: str) -> str:
-    """The stream in `<label>@<stream>/s<segment>/e<n>/<metric>`: no label holds these marks."""
-    return verdict_id.partition("@")[2].split("/")[0]

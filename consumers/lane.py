@@ -334,6 +334,8 @@ class Lane:
         if event.trajectory in self._past.closed:
             return None
         branch = self._branches.setdefault(event.trajectory, Branch())
+        if branch.opened.is_set() and (branch.committed.is_set() or not after_commit):
+            return branch  # as nearly always: what an event waits for was in the log before it
         while self._ingested < (event.as_of or 0) and event.trajectory not in self._past.closed:
             await (
                 self._moved.wait()

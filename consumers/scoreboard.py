@@ -14,6 +14,7 @@ it can be asked at any moment, and two logs with the same events give the same s
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -68,6 +69,7 @@ SCOREBOARD_TOPICS: Final = (
 """The fields of `Topics` that the scoreboard reads: all but the observations."""
 
 NO_VERDICT: Final = "no verdict in the log"
+_NO_MARK: Final = Mark(outcome="unjudged", reason=NO_VERDICT)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -85,12 +87,12 @@ class _Part(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Kept(msgspec.Struct):
-    """What is kept of one trajectory: its parts by name (`T1`, `R1`, ..., `R2-uncommitted`) and its
-    verdicts."""
+    """What is kept of one trajectory: its parts by name (`T1`, `R1`, ..., `R2-uncommitted`), how its metrics came
+    out and, once it has closed, why early (empty: it did not)."""
 
     parts: dict[str, _Part] = msgspec.field(default_factory=dict)
-    verdicts: dict[Metric, VerdictEvent] = msgspec.field(default_factory=dict)
-    closed: TrajectoryClosedEvent | None = None
+    marks: dict[Metric, Mark] = msgspec.field(default_factory=dict)
+    closed: str | None = None
 
 
 _NOTHING: Final = _Kept()
@@ -124,10 +126,11 @@ class Scoreboard:
         InvariantError for two verdicts on one metric of a trajectory."""
         match event:
             case VerdictEvent():
-                first = self._trajectories[event.trajectory].verdicts.setdefault(event.metric, event)
-                if first != event:
+                mark = _mark(event)
+                first = self._trajectories[event.trajectory].marks.setdefault(event.metric, mark)
+                if first != mark:
                     raise InvariantError(
-                        f"{event.trajectory} has two verdicts on {event.metric}", (first.id, event.id)
+                        f"{event.trajectory} has two verdicts on {event.metric}", (first.verdict, event.id)
                     )
             case TaskEvent():
                 self._keep(event.trajectory, _with_arm(event.phase, event.arm), _Part(event.id, event.text))
@@ -159,7 +162,7 @@ class Scoreboard:
                 ingest = _Ingest(event.stored_bytes, _tokens(event.usage), _took_us(headers), event.error)
                 self._ingests[event.lane].setdefault(event.segment, ingest)
             case TrajectoryClosedEvent():
-                self._trajectories[event.trajectory].closed = event
+                self._trajectories[event.trajectory].closed = event.reason
             case AnchorEvent():
                 self._anchors.setdefault(event.anchor, event)
             case DeadLetterEvent():
@@ -243,9 +246,9 @@ class Scoreboard:
         lane = f"{system}@{anchor.stream}"
         trajectory = trajectory_id(lane, anchor)
         kept = self._trajectories.get(trajectory, _NOTHING)
-        ieu = kept.verdicts.get("ieu")
+        ieu = kept.marks.get("ieu")
         marks = {
-            metric: _mark(kept.verdicts.get(metric))
+            metric: kept.marks.get(metric, _NO_MARK)
             for metric in expected_metrics(ieu.outcome if ieu else None, ablate_commit=started.ablate_commit)
         }
         label, unlabelled = failure_label(marks)
@@ -277,7 +280,7 @@ class Scoreboard:
             },
             errors={name: part.error for name, part in sorted(kept.parts.items()) if part.error is not None},
             closed=kept.closed is not None,
-            closed_reason=kept.closed.reason if kept.closed else "",
+            closed_reason=kept.closed or "",
         )
 
     def _cost(self, started: RunStartedEvent, system: str, rows: list[Row]) -> Cost:
@@ -305,14 +308,12 @@ def _with_arm(phase: str, arm: str) -> str:
     return phase if arm == "committed" else f"{phase}-{arm}"
 
 
-def _mark(verdict: VerdictEvent | None) -> Mark:
-    if verdict is None:
-        return Mark(outcome="unjudged", reason=NO_VERDICT)
+def _mark(verdict: VerdictEvent) -> Mark:
     return Mark(
         outcome=verdict.outcome,
         reason=verdict.reason,
         scores=verdict.scores,
-        judge=verdict.judge,
+        judge=sys.intern(verdict.judge),  # one of a few: thousands of copies would be kept
         verdict=verdict.id,
     )
 

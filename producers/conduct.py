@@ -30,6 +30,7 @@ from simulator.events import (
     RunEndedEvent,
     RunStartedEvent,
     SegmentReleasedEvent,
+    TaskEvent,
     TrajectoryClosedEvent,
 )
 from simulator.intake import dead_letter, decode_records, read_to_end
@@ -70,6 +71,7 @@ class _Past(msgspec.Struct):
 
     published: set[str] = msgspec.field(default_factory=set)
     closed: set[str] = msgspec.field(default_factory=set)
+    begun: dict[str, str] = msgspec.field(default_factory=dict)
     released: dict[str, int] = msgspec.field(default_factory=dict)
     ended: RunEndedEvent | None = None
 
@@ -86,6 +88,8 @@ class _Conducting:
         self.partition = partition_of(started.streams, started.partitions)
         self.asked_s: dict[str, float] = {}
         """What an attached agent owes → when it was asked for it."""
+        self.look_s = 0.0
+        """When to look for what is overdue again."""
 
     async def run(self) -> RunEndedEvent:
         """One life after the other: each ends with the run, or when another conductor has been at work."""
@@ -113,7 +117,9 @@ class _Conducting:
         anchors = [
             event async for event in self._events([self.topics.anchors]) if isinstance(event, AnchorEvent)
         ]
-        self.conductor = Conductor(self.started, anchors, closed=past.closed, released=past.released)
+        self.conductor = Conductor(
+            self.started, anchors, closed=past.closed, begun=past.begun, released=past.released
+        )
         self.asked_s = {}
         ended = await self._rebuild(past)
         ready = ReadyEvent(
@@ -145,7 +151,9 @@ class _Conducting:
         written = [topics.tasks, topics.feedback, topics.commits, topics.control, topics.dead]
         async for event in self._events(written):
             past.published.add(event.id)
-            if isinstance(event, TrajectoryClosedEvent):
+            if isinstance(event, TaskEvent) and event.phase == "T1":
+                past.begun[event.trajectory] = event.lane
+            elif isinstance(event, TrajectoryClosedEvent):
                 past.closed.add(event.trajectory)
             elif isinstance(event, SegmentReleasedEvent):
                 past.released[event.lane] = max(past.released.get(event.lane, -1), event.segment)
@@ -201,6 +209,8 @@ class _Conducting:
             except InvariantError as error:
                 if not self._is_attached(event):
                     raise
+                if isinstance(event, DeltaEvent):
+                    self.conductor.refuse(event)
                 out.append(dead_letter(self.started.run, record, str(error)))
         return out + self.conductor.settle()
 
@@ -219,9 +229,10 @@ class _Conducting:
     def _give_up_overdue(self) -> list[Event]:
         """Close the trajectories whose attached agent has not answered in time. The replayer gives up lanes that write
         no delta; this gives up those that write none that can be taken."""
-        if not self.attached:
-            return []
         now_s = anyio.current_time()
+        if not self.attached or now_s < self.look_s:  # it looks at all that is open
+            return []
+        self.look_s = now_s + min(1.0, self.answer_timeout_s / 10)
         owing = {
             f"{t.id}/{len(t.taken)}": t
             for t in self.conductor.owing_agents()

@@ -5,8 +5,11 @@ protocol says. It also says when a lane's snapshots are needed no more, and when
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from simulator.errors import InvariantError
 from simulator.events import (
@@ -16,8 +19,6 @@ from simulator.events import (
     DeltaEvent,
     Event,
     LaneFailedEvent,
-    Metric,
-    Outcome,
     ReplayEndedEvent,
     ResponseEvent,
     RunEndedEvent,
@@ -25,19 +26,16 @@ from simulator.events import (
     SegmentReleasedEvent,
     VerdictEvent,
 )
-from simulator.protocols.streammembench import Trajectory, expected_metrics
+from simulator.fair import FairQueue
+from simulator.protocols.streammembench import Trajectory, trajectory_id
+from simulator.protocols.tally import Tally
 
 
-class _Verdicts:
-    """What was judged of one trajectory so far."""
+class _Unbegun(NamedTuple):
+    """A trajectory that waits for its turn. `delta` is without its records, which can be large."""
 
-    __slots__ = ("early", "ieu", "metrics")
-
-    def __init__(self) -> None:
-        self.metrics: set[Metric] = set()
-        self.ieu: Outcome | None = None
-        self.early: VerdictEvent | None = None
-        """The verdict on an R1 that came before its trajectory had begun."""
+    anchor: AnchorEvent
+    delta: DeltaEvent
 
 
 class _LaneState:
@@ -52,17 +50,20 @@ class _LaneState:
         self.open: dict[str, Trajectory] = {}
         self.unsettled: Counter[int] = Counter()
         """Segment → trajectories that still hold its snapshot (`branch`: no R1 yet; `shared`: not closed)."""
-        self.queue: deque[tuple[Trajectory, DeltaEvent]] = deque()
-        """Isolation `shared`: trajectories that wait for their turn."""
+        self.refused = -1
+        """The segment of a delta that could not be taken."""
         self.failed = ""
         """Why nothing more is expected of this lane."""
 
 
 class Conductor:
-    """Events in, events out. One trajectory for each lane and anchor.
+    """Events in, events out. One trajectory for each lane and anchor; no more of them are open at once than the run's
+    limits say (in isolation `shared`, one a lane), the others wait for their turn.
 
     `closed`: the trajectories that have ended by what the log holds already. They are not run again,
     whatever is read of them: one that was given up would otherwise take a late answer after a restart.
+    `begun`: trajectory → lane, of those whose T1 it holds; they go on whatever the limit is now, and no other
+    takes their place.
     `released`: lane → the newest segment whose snapshot is released by what the log holds.
     """
 
@@ -72,11 +73,18 @@ class Conductor:
         anchors: Iterable[AnchorEvent],
         *,
         closed: Collection[str] = (),
+        begun: Mapping[str, str] | None = None,
         released: Mapping[str, int] | None = None,
     ) -> None:
         self.started = started
         self._past = frozenset(closed)
         self.shared = started.isolation == "shared"
+        self._turns: FairQueue[_Unbegun] = FairQueue(
+            started.limits.open_trajectories, per_lane=1 if self.shared else None
+        )
+        self._resumed = {name: lane for name, lane in (begun or {}).items() if name not in self._past}
+        for lane in self._resumed.values():
+            self._turns.enter(lane)
         self.anchors_at: dict[tuple[str, int], list[AnchorEvent]] = defaultdict(list)
         for anchor in anchors:
             self.anchors_at[anchor.stream, anchor.segment].append(anchor)
@@ -85,6 +93,9 @@ class Conductor:
             for system in started.systems
             for stream in started.streams
         }
+        self._lanes_of: dict[str, list[_LaneState]] = defaultdict(list)
+        for state in self.lanes.values():
+            self._lanes_of[state.stream].append(state)
         for lane, segment in (released or {}).items():
             self.lanes[lane].released = segment
         expected = sum(map(len, self.anchors_at.values())) * len(started.systems)
@@ -93,7 +104,9 @@ class Conductor:
         self.finished = 0
         self.verdicts = 0
         self.unjudged = 0
-        self._judged: dict[str, _Verdicts] = defaultdict(_Verdicts)
+        self._tally = Tally(ablate_commit=started.ablate_commit)
+        self._early: dict[str, VerdictEvent] = {}
+        """Trajectory → the verdict on an R1 that came before it had begun."""
         self._closed: set[str] = set()
         """Closed, and waiting for its last verdicts."""
         self._replayed = False
@@ -122,13 +135,13 @@ class Conductor:
                 trajectory = state.open.get(event.trajectory)
                 out = [] if trajectory is None else self._advance(state, trajectory, event)
                 self._count(event)
-                if trajectory is None and event.metric == "ieu":
-                    self._judged[event.trajectory].early = event
+                if trajectory is None and event.metric == "ieu" and not self._tally.closed(event.trajectory):
+                    self._early[event.trajectory] = event
             case _:
                 out = self._take_answer(state, event)
         if event.lane.partition("@")[0] not in self.started.attached:  # whose clock may be wrong
             self._now_us = max(self._now_us, event.event_time_us)
-        return out + self._open_next(state)
+        return out + self._open_next()
 
     def _take_delta(self, state: _LaneState, event: DeltaEvent) -> list[Event]:
         if state.failed:
@@ -150,13 +163,27 @@ class Conductor:
                 (event.id,),
             )
         state.last_delta, state.last_us = event.segment, event.event_time_us
-        for trajectory in self._due(state, anchors):
-            if trajectory.id in self._past:
-                self._end(trajectory.id)
+        delta = replace(event, records=())
+        out: list[Event] = []
+        for anchor in self._asked(state, anchors):
+            name = trajectory_id(state.lane, anchor)
+            if name in self._past:
+                self._end(name)
+                continue
+            state.unsettled[event.segment] += 1
+            if name in self._resumed:
+                del self._resumed[name]
+                out += self._open(state, anchor, delta)
             else:
-                state.unsettled[event.segment] += 1
-                state.queue.append((trajectory, event))
-        return []
+                self._turns.put(state.lane, _Unbegun(anchor, delta))
+        self._forget_anchors(state.stream, event.segment)
+        return out
+
+    def _forget_anchors(self, stream: str, segment: int) -> None:
+        """Once every lane has come to them, only open trajectories hold them."""
+        lanes = self._lanes_of[stream]
+        if all(lane.failed or lane.last_delta >= segment for lane in lanes):
+            self.anchors_at.pop((stream, segment), None)
 
     def _take_answer(self, state: _LaneState, event: ResponseEvent | CommittedEvent) -> list[Event]:
         trajectory = state.open.get(event.trajectory)
@@ -176,15 +203,24 @@ class Conductor:
         out: list[Event] = []
         for trajectory in list(state.open.values()):
             out += self._close(state, trajectory, reason)
-        for trajectory, _ in state.queue:
-            out += self._close(state, trajectory, reason)
-        state.queue.clear()
+        for unbegun in self._turns.drop(state.lane):
+            self._settle_one(state, unbegun.anchor.segment)
+            out += self._never_begin(state, unbegun.anchor, reason)
         for (stream, segment), anchors in self.anchors_at.items():
             if stream == state.stream and segment > state.last_delta:
-                for trajectory in self._due(state, anchors):
-                    if trajectory.id not in self._past:
-                        out += trajectory.give_up(reason)
-                    self._end(trajectory.id)
+                for anchor in self._asked(state, anchors):
+                    out += self._never_begin(state, anchor, reason)
+        for stream, segment in list(self.anchors_at):
+            self._forget_anchors(stream, segment)
+        return out
+
+    def _never_begin(self, state: _LaneState, anchor: AnchorEvent, reason: str) -> list[Event]:
+        trajectory = self._trajectory(state, anchor)
+        out = [] if trajectory.id in self._past else trajectory.give_up(reason)
+        if trajectory.id in self._resumed:
+            del self._resumed[trajectory.id]
+            self._turns.done(state.lane)
+        self._end(trajectory.id)
         return out
 
     def give_up(self, trajectory_id: str, lane: str, reason: str) -> list[Event]:
@@ -193,7 +229,7 @@ class Conductor:
         trajectory = state.open.get(trajectory_id)
         if trajectory is None:
             return []
-        return [*self._close(state, trajectory, reason), *self._open_next(state)]
+        return [*self._close(state, trajectory, reason), *self._open_next()]
 
     def owing_agents(self) -> Iterator[Trajectory]:
         """The open trajectories whose memory system is to act next."""
@@ -203,32 +239,48 @@ class Conductor:
                     yield trajectory
 
     def owing_deltas(self) -> dict[str, int]:
-        """Lane → the segment of the delta that it owes, once all has been replayed."""
-        if not self._replayed:
-            return {}
+        """Lane → the segment of the delta that it owes: once all has been replayed, or what it wrote for that segment
+        could not be taken."""
         return {
             state.lane: state.last_delta + 1
             for state in self.lanes.values()
-            if not state.failed and state.last_delta < self.started.segments[state.stream] - 1
+            if not state.failed
+            and state.last_delta < self.started.segments[state.stream] - 1
+            and (self._replayed or state.refused == state.last_delta + 1)
         }
 
-    def _due(self, state: _LaneState, anchors: Iterable[AnchorEvent]) -> Iterator[Trajectory]:
-        """The trajectories of some anchors on a lane, those that are run."""
-        for anchor in anchors:
-            trajectory = Trajectory(lane=state.lane, anchor=anchor, ablate_commit=self.started.ablate_commit)
-            if not self._only or trajectory.id in self._only:
-                yield trajectory
+    def refuse(self, event: DeltaEvent) -> None:
+        """Somebody's delta was not taken. The replayer may count it, and would wait for ever for the release of its
+        segment if nobody gave the lane up."""
+        state = self.lanes.get(event.lane)
+        if state is not None and event.segment == state.last_delta + 1:
+            state.refused = event.segment
+
+    def _trajectory(self, state: _LaneState, anchor: AnchorEvent) -> Trajectory:
+        return Trajectory(lane=state.lane, anchor=anchor, ablate_commit=self.started.ablate_commit)
+
+    def _asked(self, state: _LaneState, anchors: Iterable[AnchorEvent]) -> list[AnchorEvent]:
+        """Those of some anchors that have a trajectory on this lane: all but in a retry."""
+        if not self._only:
+            return list(anchors)
+        return [anchor for anchor in anchors if trajectory_id(state.lane, anchor) in self._only]
 
     def _close(self, state: _LaneState, trajectory: Trajectory, reason: str) -> list[Event]:
         if self._holds_snapshot(trajectory):
             self._settle_one(state, trajectory.anchor.segment)
         out = trajectory.give_up(reason)
-        state.open.pop(trajectory.id, None)
-        self._end(trajectory.id)
+        self._leave(state, trajectory)
         return out
+
+    def _leave(self, state: _LaneState, trajectory: Trajectory) -> None:
+        del state.open[trajectory.id]
+        self._turns.done(state.lane)
+        self._end(trajectory.id)
 
     def _end(self, trajectory: str) -> None:
         self._closed.add(trajectory)
+        self._early.pop(trajectory, None)
+        self._tally.close(trajectory)
         self._finish(trajectory)
 
     def settle(self) -> list[Event]:
@@ -288,15 +340,20 @@ class Conductor:
         ]
         return waits
 
-    def _open_next(self, state: _LaneState) -> list[Event]:
+    def _open_next(self) -> list[Event]:
         out: list[Event] = []
-        while state.queue and not (self.shared and state.open):
-            trajectory, delta = state.queue.popleft()
-            state.open[trajectory.id] = trajectory
-            out += self._advance(state, trajectory, delta)
-            early = self._judged[trajectory.id].early
-            if early is not None and trajectory.id in state.open:
-                out += self._advance(state, trajectory, early)
+        while (turn := self._turns.take()) is not None:
+            lane, unbegun = turn
+            out += self._open(self.lanes[lane], unbegun.anchor, unbegun.delta)
+        return out
+
+    def _open(self, state: _LaneState, anchor: AnchorEvent, delta: DeltaEvent) -> list[Event]:
+        trajectory = self._trajectory(state, anchor)
+        state.open[trajectory.id] = trajectory
+        out = self._advance(state, trajectory, delta)
+        early = self._early.pop(trajectory.id, None)
+        if early is not None and trajectory.id in state.open:
+            out += self._advance(state, trajectory, early)
         return out
 
     def _advance(self, state: _LaneState, trajectory: Trajectory, event: Event) -> list[Event]:
@@ -305,8 +362,7 @@ class Conductor:
         if held and not self._holds_snapshot(trajectory):
             self._settle_one(state, trajectory.anchor.segment)
         if trajectory.closed:
-            del state.open[trajectory.id]
-            self._end(trajectory.id)
+            self._leave(state, trajectory)
         return out
 
     def _settle_one(self, state: _LaneState, segment: int) -> None:
@@ -318,20 +374,16 @@ class Conductor:
         return not trajectory.closed and (self.shared or "R1" not in trajectory.taken)
 
     def _count(self, verdict: VerdictEvent) -> None:
-        judged = self._judged[verdict.trajectory]
-        if verdict.metric in judged.metrics:
+        if not self._tally.add(verdict.trajectory, verdict.metric):
             raise InvariantError(f"two verdicts of {verdict.metric} for {verdict.trajectory}", (verdict.id,))
-        judged.metrics.add(verdict.metric)
         if verdict.metric == "ieu":
-            judged.ieu = verdict.outcome
+            self._tally.judge_r1(verdict.trajectory, verdict.outcome)
         self.verdicts += 1
         self.unjudged += verdict.outcome == "unjudged"
         self._finish(verdict.trajectory)
 
     def _finish(self, trajectory: str) -> None:
-        judged = self._judged[trajectory]
-        expected = expected_metrics(judged.ieu, ablate_commit=self.started.ablate_commit)
-        if trajectory in self._closed and judged.metrics.issuperset(expected):
+        if trajectory in self._closed and self._tally.finished(trajectory):
             self._closed.remove(trajectory)
             self.finished += 1
 

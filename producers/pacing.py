@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -15,7 +16,8 @@ class LaneProgress:
     """How far each lane is, folded from deltas and released segments; says when a segment may be published.
 
     A delta with an error counts as well: that segment is over for its lane. `first_segment` is where each
-    stream's replay begins.
+    stream's replay begins. `max_unreleased`: how many closed segments a lane may not have released, None for any
+    number; in isolation `shared` it is 1.
     """
 
     def __init__(
@@ -24,6 +26,7 @@ class LaneProgress:
         *,
         isolation: Isolation = "branch",
         max_ahead: int = 128,
+        max_unreleased: int | None = None,
         first_segment: Mapping[str, int] | None = None,
     ) -> None:
         first = first_segment or {}
@@ -33,8 +36,10 @@ class LaneProgress:
         }
         self._released = dict(self._delta)
         self._failed: set[str] = set()
-        self._shared = isolation == "shared"
+        if isolation == "shared":
+            max_unreleased = 1
         self._max_ahead = max_ahead
+        self._max_unreleased = sys.maxsize if max_unreleased is None else max_unreleased
 
     def apply(self, event: Event) -> bool:
         """Take an event in; whether it brought one of the declared lanes further."""
@@ -57,34 +62,37 @@ class LaneProgress:
 
     def may_publish(self, stream: str, segment: int) -> bool:
         """Whether the observations of a segment may be published: every lane's delta of `segment - max_ahead`
-        is there and, in isolation `shared`, every lane has released the segment before."""
-        return not self.waits_for(stream, segment)
+        is there, and every lane has released the segment `max_unreleased` before."""
+        return not (self.owing_before(stream, segment) or self.holding_before(stream, segment))
 
     def waits_for(self, stream: str, segment: int) -> list[str]:
         """What a segment's observations wait for, in words; empty when they may be published."""
-        lanes = self._alive(stream)
-        needed = segment - self._max_ahead
-        waits = [
-            f"the delta of segment {self._delta[lane] + 1} of {lane}"
-            for lane in lanes
-            if self._delta[lane] < needed
-        ]
-        if self._shared:
-            waits += [
+        return [
+            *(
+                f"the delta of segment {self._delta[lane] + 1} of {lane}"
+                for lane in self.owing_before(stream, segment)
+            ),
+            *(
                 f"the release of segment {self._released[lane] + 1} by {lane}"
-                for lane in lanes
-                if self._released[lane] < segment - 1
-            ]
-        return waits
+                for lane in self.holding_before(stream, segment)
+            ),
+        ]
 
-    def behind(self, stream: str, segment: int) -> list[str]:
-        """The lanes that a segment's observations wait for."""
-        needed = segment - self._max_ahead
+    def owing_before(self, stream: str, segment: int) -> list[str]:
+        """The lanes whose delta a segment's observations wait for, for its own sake or since no release comes without
+        it."""
+        ahead, held = segment - self._max_ahead, segment - self._max_unreleased
         return [
             lane
             for lane in self._alive(stream)
-            if self._delta[lane] < needed or (self._shared and self._released[lane] < segment - 1)
+            if self._delta[lane] < ahead or (self._released[lane] < held and self._delta[lane] < held)
         ]
+
+    def holding_before(self, stream: str, segment: int) -> list[str]:
+        """The lanes that owe no delta, and whose trajectories hold so many segments that a segment's observations wait
+        for a release."""
+        needed = segment - self._max_unreleased
+        return [n for n in self._alive(stream) if self._released[n] < needed <= self._delta[n]]
 
     def owing(self, last_segments: Mapping[str, int]) -> list[str]:
         """The lanes that owe a delta up to and including the last segment of their streams."""
@@ -102,6 +110,11 @@ class LaneProgress:
         """How many of the segments before `segment` the slowest lane of the stream still owes; 0 without
         lanes."""
         return max((segment - 1 - self._delta[lane] for lane in self._alive(stream)), default=0)
+
+    def unreleased(self, stream: str, segment: int) -> int:
+        """How many of the segments before `segment` a lane of the stream has not released, at most; 0 without
+        lanes."""
+        return max((segment - 1 - self._released[lane] for lane in self._alive(stream)), default=0)
 
 
 class Lateness(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,6 +37,7 @@ from simulator.events import (
     ReplayEndedEvent,
     SegmentClosedEvent,
     StreamEndedEvent,
+    TrajectoryClosedEvent,
 )
 from simulator.intake import decode_records, read_to_end
 from simulator.log.protocol import Log, Record, Subscription
@@ -46,14 +47,17 @@ _log = structlog.get_logger(__name__)
 
 _PROGRESS_S = 0.1
 _POLL_S = 1.0
+_CALLS_OF_TRAJECTORY = 8
+"""R1, its verdict, R_F, commit, R2 of both arms, and some air."""
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to replay.
 
     `required`: roles that must say `ready` before the first event. `lanes`: stream → the lanes that must keep
-    up. Policy `hold` lets time wait until a lane is no more than `max_ahead` segments behind (in isolation
-    `shared`, until the segment before is released as well); `run` lets time go on and only reports the lag.
+    up. Policy `hold` lets time wait until a lane is no more than `max_ahead` segments behind and has no more than
+    `max_unreleased` unreleased (None: any number; in isolation `shared` 1); `run` lets time go on and only reports
+    the lag.
     `start_us` and `end_us` (event time) keep whole segments only; `loop` repeats them (see
     `producers.timeline`).
     """
@@ -63,13 +67,15 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     lanes: Mapping[str, Sequence[str]] = {}
     isolation: Isolation = "branch"
     max_ahead: int = 128
+    max_unreleased: int | None = None
     start_us: int | None = None
     end_us: int | None = None
     loop: int = 1
     max_batch: int = 2000
     ready_timeout_s: float = 60.0
     stall_timeout_s: float = 900.0
-    """How long no lane that is waited for may move."""
+    """How long no lane may move while a delta is waited for. A release may take as many times longer as a trajectory
+    has calls, since it may wait for the end of one."""
     attached: frozenset[str] = frozenset()
     """Lanes of attached agents. One that is silent for `lane_timeout_s` is given up instead: nothing waits for it
     any more."""
@@ -80,7 +86,7 @@ class ReplayStats(msgspec.Struct, frozen=True, kw_only=True):
     """What a replay did. `simulated_s` of event time took `wall_s`, of which time was held for `held_s`.
     `lateness` covers the events that were due at a time, that is at a finite rate; held time moves due times,
     and so is no lateness. `max_lag_segments`: the most closed segments that a lane still owed when the next
-    one opened."""
+    one opened; `max_unreleased_segments`: the most that it had not released."""
 
     observations: int
     segments: int
@@ -91,6 +97,7 @@ class ReplayStats(msgspec.Struct, frozen=True, kw_only=True):
     offered_rate: float
     lateness: Lateness | None
     max_lag_segments: int
+    max_unreleased_segments: int
 
     @property
     def achieved_rate(self) -> float:
@@ -175,11 +182,14 @@ class _Lanes:
             options.lanes,
             isolation=options.isolation,
             max_ahead=options.max_ahead,
+            max_unreleased=options.max_unreleased,
             first_segment={stream: part.segments.start for stream, part in parts.items()},
         )
         self._moves = 0
+        self._closings = 0
         self.replay_ended = False
         self.max_lag = 0
+        self.max_unreleased = 0
 
     async def wait_ready(self) -> None:
         """The start barrier: every required role has said that it is ready."""
@@ -194,8 +204,11 @@ class _Lanes:
 
     def open_as_known(self, stream: str, segment: int) -> bool:
         """Whether a segment may be published, and its lag is nothing new, without looking at the log."""
-        held = self._options.policy == "hold" and not self._progress.may_publish(stream, segment)
-        return not held and self._progress.lag(stream, segment) <= self.max_lag
+        progress = self._progress
+        if self._options.policy == "hold" and not progress.may_publish(stream, segment):
+            return False
+        known = progress.lag(stream, segment) <= self.max_lag
+        return known and progress.unreleased(stream, segment) <= self.max_unreleased
 
     async def hear(self) -> None:
         """Take in what the lanes have written meanwhile, where lanes are waited for."""
@@ -207,7 +220,7 @@ class _Lanes:
         that batch are owed in any case."""
         if self._options.policy == "hold" and not self._progress.may_publish(stream, segment):
             return False
-        self.max_lag = max(self.max_lag, self._progress.lag(stream, segment))
+        self._note_lag(stream, segment)
         return True
 
     async def open(self, stream: str, segment: int, clock: Clock) -> float:
@@ -224,8 +237,12 @@ class _Lanes:
             finally:
                 clock.resume("hold")
             held_s = clock.real.now() - began_s
-        self.max_lag = max(self.max_lag, self._progress.lag(stream, segment))
+        self._note_lag(stream, segment)
         return held_s
+
+    def _note_lag(self, stream: str, segment: int) -> None:
+        self.max_lag = max(self.max_lag, self._progress.lag(stream, segment))
+        self.max_unreleased = max(self.max_unreleased, self._progress.unreleased(stream, segment))
 
     async def drain(self) -> None:
         """Read all that is there."""
@@ -244,25 +261,39 @@ class _Lanes:
                 f"{', '.join(self._progress.waits_for(stream, segment))}"
             )
 
-        await self._wait(lambda: self._progress.behind(stream, segment), waits)
+        progress = self._progress
+        await self._wait(lambda: progress.owing_before(stream, segment), waits)
+        await self._wait(lambda: progress.holding_before(stream, segment), waits, releases=True)
 
-    async def _wait(self, behind: Callable[[], Collection[str]], waits: Callable[[], str] = str) -> None:
+    async def _wait(
+        self,
+        behind: Callable[[], Collection[str]],
+        waits: Callable[[], str] = str,
+        *,
+        releases: bool = False,
+    ) -> None:
         """Read until no lane is behind. Raises StallError when none of them moves for too long, unless they are
-        attached agents' lanes, which are given up."""
+        attached agents' lanes, which are given up. A release comes with the trajectories of a lane, whose deadlines
+        the conductor keeps: each that closes is a move, and no lane is given up for it."""
         moved_s = anyio.current_time()
-        moves = self._moves
+        moves = self._moved(releases)
         while lanes := behind():
-            ours = [lane for lane in lanes if lane not in self._options.attached]
+            ours = releases or any(lane not in self._options.attached for lane in lanes)
             limit_s = self._options.stall_timeout_s if ours else self._options.lane_timeout_s
+            if releases:
+                limit_s *= _CALLS_OF_TRAJECTORY
             left_s = moved_s + limit_s - anyio.current_time()
             if left_s > 0:
                 await self._read(min(_POLL_S, left_s))
-                if self._moves != moves:
-                    moves, moved_s = self._moves, anyio.current_time()
+                if self._moved(releases) != moves:
+                    moves, moved_s = self._moved(releases), anyio.current_time()
             elif ours:
                 raise StallError(f"replayer: no lane moved for {limit_s:g} s: {waits()}")
             else:
                 await self._give_up(lanes, limit_s)
+
+    def _moved(self, releases: bool) -> int:
+        return self._moves + (self._closings if releases else 0)
 
     async def _give_up(self, lanes: Collection[str], limit_s: float) -> None:
         """Say that attached lanes are silent, so that nobody waits for them."""
@@ -292,6 +323,8 @@ class _Lanes:
                     self._ready.add(event.role)
                 case ReplayEndedEvent():
                     self.replay_ended = True
+                case TrajectoryClosedEvent():
+                    self._closings += 1
                 case _:
                     self._moves += self._progress.apply(event)
         return len(records)
@@ -361,6 +394,7 @@ class _Replay:
             offered_rate=clock.rate,
             lateness=self._lateness.summary(),
             max_lag_segments=self._lanes.max_lag,
+            max_unreleased_segments=self._lanes.max_unreleased,
         )
 
     def _pass_over(self, published: Counter[str]) -> None:

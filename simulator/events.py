@@ -255,6 +255,22 @@ class VerdictEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag
 # --- topic control ---------------------------------------------------------------------------------
 
 
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run may have under way at once, so that it waits instead of growing. They change when things happen, and
+    neither ids nor verdicts."""
+
+    open_trajectories: int = 1024
+    """Trajectories of the run that have begun and not ended: each is a branch of a memory. The next begins when one
+    ends."""
+    calls_in_flight: int = 64
+    """Ingests, answers, commits and judgments that one process has under way."""
+    unreleased_segments: int = 256
+    """Closed segments of a lane that it holds a snapshot of, or has yet to ingest. In isolation `shared` it is 1: time
+    waits for the trajectories of each segment."""
+    segments_ahead: int = 128
+    """Segments that the replayer may be ahead of a lane's newest delta."""
+
+
 class RunStartedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
     """What a run is: enough to know what to wait for and to tell two runs apart."""
 
@@ -277,6 +293,7 @@ class RunStartedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     deadlines."""
     answer_timeout_s: float = 600.0
     """How long an attached agent may take for an answer, a commit or a delta."""
+    limits: Limits = Limits()
     required: tuple[str, ...] = ()
     """Roles that must say `ready` before the first observation is published."""
     only: tuple[str, ...] = ()

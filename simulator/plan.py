@@ -22,7 +22,7 @@ from producers.conduct import CONDUCTOR_ROLE
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset, Lifelog
 from simulator.errors import ConfigError
-from simulator.events import Isolation, Means, Metric, RunStartedEvent, identity_digest
+from simulator.events import Isolation, Limits, Means, Metric, RunStartedEvent, identity_digest
 from simulator.marks import IDENTITY_FIELD
 
 MAX_PARTITIONS = 4
@@ -35,8 +35,8 @@ _MEANS: Final[Mapping[Fork, Means | None]] = {
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run is asked for. `rate`: simulated seconds per real second; `max_ahead`: how many segments the
-    replayer may be ahead of the slowest lane; `segments`: only so many first segments of each stream;
+    """What a run is asked for. `rate`: simulated seconds per real second; `limits`: what may be under way at
+    once; no part of the run's identity; `segments`: only so many first segments of each stream;
     `call_timeout_s`: after this long, an ingest, answer or commit has failed.
 
     `log`: where the events go, `kafka://host:port` or a file; None means a file in `out`. `attached`: labels of
@@ -60,8 +60,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     word_budget: int = 500
     rate: float = math.inf
     policy: Literal["hold", "run"] = "hold"
-    max_ahead: int = 128
-    calls_in_flight: int = 64
+    limits: Limits = Limits()
     call_timeout_s: float = 600.0
     overwrite: bool = False
     canaries: int = 0
@@ -100,7 +99,8 @@ class Plan(msgspec.Struct, frozen=True):
 def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = None) -> Plan:
     """Check the options and read the dataset. Blocking. Raises ConfigError and DatasetError."""
     systems = _systems(options)
-    for name, value in (("top_k", options.top_k), ("word_budget", options.word_budget)):
+    numbers = {"top_k": options.top_k, "word_budget": options.word_budget}
+    for name, value in (numbers | msgspec.structs.asdict(options.limits)).items():
         if value < 1:
             raise ConfigError(f"{name} is {value}: it must be at least 1")
     dataset = read_dataset(
@@ -162,6 +162,7 @@ def announce(
         ablate_commit=options.ablate_commit,
         attached=options.attached,
         answer_timeout_s=options.answer_timeout_s,
+        limits=options.limits,
         required=(*(agent_role(label) for label in labels), JUDGE_ROLE, CONDUCTOR_ROLE),
         only=only,
     )

@@ -3,7 +3,6 @@ of it, it goes on where that ends."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -11,12 +10,13 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import structlog
 from msgspec.structs import replace
 
 from adapters.memory import LaneContext, MemorySystem
 from adapters.registry import SystemSpec, capabilities, open_system
 from consumers.agent import agent_role, run_agent
-from consumers.calls import close_all
+from consumers.calls import CallLimit, close_all
 from consumers.homes import Isolating, new_folder
 from consumers.judging import JUDGE_ROLE, run_judges
 from consumers.monitor import Progress, monitor
@@ -42,6 +42,8 @@ from simulator.results import read_results, write_results
 from simulator.runfolder import MEMORIES_NAME, enter_folder, find_run, note_run
 from simulator.scratch import scratch_folder
 from simulator.topics import Recorder, Topics
+
+_log = structlog.get_logger(__name__)
 
 
 async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) -> Scores:
@@ -177,15 +179,17 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
     """The replayer's role, obeying the control topic."""
     options, started = plan.options, plan.started
     move_s = longest_ingest_s(started, options.call_timeout_s) + 300
-    if started.isolation == "shared":  # a lane moves on once all trajectories of a segment have been through
-        anchors_in = Counter((anchor.stream, anchor.segment) for anchor in plan.dataset.anchors)
-        move_s *= 1 + 6 * max(anchors_in.values(), default=0)
+    if (
+        started.isolation == "shared"
+    ):  # a lane moves on once a trajectory has been through: calls of memory and judges
+        move_s *= 7
     replay_options = ReplayOptions(
         policy=options.policy,
         required=started.required,
         lanes={stream: [f"{label}@{stream}" for label in started.systems] for stream in started.streams},
         isolation=started.isolation,
-        max_ahead=options.max_ahead,
+        max_ahead=started.limits.segments_ahead,
+        max_unreleased=started.limits.unreleased_segments,
         stall_timeout_s=move_s,
         attached=frozenset(f"{label}@{stream}" for label in started.attached for stream in started.streams),
         lane_timeout_s=started.answer_timeout_s,
@@ -193,7 +197,20 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
     lifelogs = list(plan.dataset.lifelogs.values())
     async with anyio.create_task_group() as tasks:
         await tasks.start(obey_control, log, started, clock)
-        await replay(log, Recorder.for_run(started), lifelogs, clock, replay_options)
+        stats = await replay(log, Recorder.for_run(started), lifelogs, clock, replay_options)
+        limits = started.limits
+        behind = (
+            stats.max_lag_segments >= limits.segments_ahead
+            or stats.max_unreleased_segments >= limits.unreleased_segments
+        )
+        # with policy `run` nothing waited for lanes that were further behind than the limits say
+        (_log.warning if behind and options.policy == "run" else _log.info)(
+            "replayed",
+            policy=options.policy,
+            held_s=round(stats.held_s, 3),
+            max_lag_segments=stats.max_lag_segments,
+            max_unreleased_segments=stats.max_unreleased_segments,
+        )
         tasks.cancel_scope.cancel()
 
 
@@ -207,17 +224,18 @@ async def _run_roles(
     """Start every role and wait until all have ended. Each agent takes its lanes out of `memories`."""
     options, started = plan.options, plan.started
     panel = JudgePanel(official_judges(), metrics_of(options.ablate_commit))
+    calls = CallLimit(started.limits.calls_in_flight)
     async with anyio.create_task_group() as roles:
         for spec in plan.systems:
             agent = partial(
                 run_agent,
                 open_memory=partial(_take_memory, memories, openers[spec.label]),
                 isolating=openers[spec.label].isolating,
-                calls_in_flight=options.calls_in_flight,
+                calls=calls,
                 call_timeout_s=options.call_timeout_s,
             )
             roles.start_soon(agent, log, started, spec.label, name=agent_role(spec.label))
-        roles.start_soon(run_judges, log, started, panel, name=JUDGE_ROLE)
+        roles.start_soon(partial(run_judges, calls=calls), log, started, panel, name=JUDGE_ROLE)
         clock = Clock(started.event_time_us, options.rate)
         roles.start_soon(run_replayer, log, plan, clock, name="replayer")
         if show is not None:

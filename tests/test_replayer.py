@@ -442,6 +442,26 @@ class TestHold:
         assert finished[0].max_lag_segments == 2
         assert finished[0].segments == 12
 
+    @pytest.mark.parametrize("rate", [3000.0, math.inf])
+    async def test_segments_that_nobody_releases_hold_the_replay_or_are_only_counted(
+        self, rate: float
+    ) -> None:
+        for policy in ("hold", "run"):
+            log = MemoryLog()
+            await log.append([RECORDER.record(delta("x@A", segment)) for segment in range(12)])
+            options = ReplayOptions(
+                lanes={"A": ["x@A"]}, max_unreleased=3, policy=policy, stall_timeout_s=0.001
+            )
+            clock, _ = hand_clock(rate)
+            if policy == "hold":
+                with pytest.raises(
+                    StallError, match="before segment 3; it waits for the release of segment 0 by x@A"
+                ):
+                    await replay(log, RECORDER, [even_lifelog("A", 12, 5)], clock, options)
+            else:
+                stats = await replay(log, RECORDER, [even_lifelog("A", 12, 5)], clock, options)
+                assert (stats.segments, stats.max_lag_segments, stats.max_unreleased_segments) == (12, 0, 11)
+
     async def test_shared_publishes_a_segment_after_the_release_of_the_one_before(self) -> None:
         log = MemoryLog()
         options = ReplayOptions(lanes={"A": ["x@A"]}, isolation="shared")
@@ -517,12 +537,23 @@ class TestLaneProgress:
     @given(
         st.lists(st.tuples(st.sampled_from(["x@A", "y@A", "z@B"]), st.booleans()), max_size=60),
         st.integers(1, 5),
+        st.none() | st.integers(1, 5),
         st.sampled_from(["branch", "shared"]),
     )
     def test_publishes_only_what_every_lane_of_the_stream_allows(
-        self, moves: list[tuple[str, bool]], max_ahead: int, isolation: Literal["branch", "shared"]
+        self,
+        moves: list[tuple[str, bool]],
+        max_ahead: int,
+        max_unreleased: int | None,
+        isolation: Literal["branch", "shared"],
     ) -> None:
-        progress = LaneProgress({"A": ["x@A", "y@A"], "B": ["z@B"]}, isolation=isolation, max_ahead=max_ahead)
+        progress = LaneProgress(
+            {"A": ["x@A", "y@A"], "B": ["z@B"]},
+            isolation=isolation,
+            max_ahead=max_ahead,
+            max_unreleased=max_unreleased,
+        )
+        held = 1 if isolation == "shared" else 100 if max_unreleased is None else max_unreleased
         deltas, releases = dict.fromkeys(("x@A", "y@A", "z@B"), 0), dict.fromkeys(("x@A", "y@A", "z@B"), 0)
         for name, is_delta in moves:
             counts = deltas if is_delta else releases
@@ -530,10 +561,14 @@ class TestLaneProgress:
             counts[name] += 1
             for stream, lanes in (("A", ("x@A", "y@A")), ("B", ("z@B",)), ("C", ())):
                 for segment in range(8):
-                    allowed = all(deltas[n] >= segment - max_ahead + 1 for n in lanes) and (
-                        isolation == "branch" or all(releases[n] >= segment for n in lanes)
-                    )
-                    assert progress.may_publish(stream, segment) == allowed
+                    owing = [n for n in lanes if deltas[n] < segment - max_ahead + 1]
+                    holding = [n for n in lanes if releases[n] < segment - held + 1]
+                    assert progress.may_publish(stream, segment) == (not owing and not holding)
+                    assert bool(progress.waits_for(stream, segment)) == bool(owing or holding)
+                    # what a delta can't be taken of is not waited for as a release
+                    named = progress.owing_before(stream, segment), progress.holding_before(stream, segment)
+                    assert set(named[0] + named[1]) == {*owing, *holding}
+                    assert not set(named[1]) & {n for n in lanes if deltas[n] < segment - held + 1}
 
 
 def test_lateness_percentiles() -> None:

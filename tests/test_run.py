@@ -13,7 +13,7 @@ from consumers.monitor import Progress
 from consumers.scores import Scores
 from producers.datasets import read_dataset
 from simulator.errors import ConfigError
-from simulator.events import DeltaEvent, RunEndedEvent, VerdictEvent, decode
+from simulator.events import DeltaEvent, Limits, RunEndedEvent, VerdictEvent, decode
 from simulator.log.protocol import StoredRecord
 from simulator.plan import RunOptions, first_segments, plan_run
 from simulator.results import fold_scores
@@ -49,7 +49,12 @@ def rates(scores: Scores) -> dict[tuple[str, str], tuple[int, int, int]]:
         pytest.param({"ablate_commit": True}, id="ablation"),
         pytest.param({"isolation": "shared"}, id="shared"),
         pytest.param({"policy": "run"}, id="time goes on"),
-        pytest.param({"max_ahead": 1, "calls_in_flight": 1}, id="one at a time"),
+        pytest.param({"limits": Limits(segments_ahead=1, calls_in_flight=1)}, id="one call at a time"),
+        pytest.param({"limits": Limits(open_trajectories=1, unreleased_segments=1)}, id="one at a time"),
+        pytest.param(
+            {"limits": Limits(open_trajectories=2, calls_in_flight=3), "isolation": "shared"},
+            id="two, shared",
+        ),
         pytest.param({"segments": 2}, id="first segments"),
         pytest.param({"streams": ("W02_BORIS",)}, id="one stream"),
     ],
@@ -120,7 +125,7 @@ def test_different_inputs_are_different_runs(tmp_path: Path) -> None:
     ]
     assert len(set(runs)) == len(runs)
     # how fast it is replayed, and where to, changes no verdict
-    assert run_of(rate=60.0, max_ahead=3, calls_in_flight=2, overwrite=True) == runs[0]
+    assert run_of(rate=60.0, limits=Limits(segments_ahead=3, calls_in_flight=2), overwrite=True) == runs[0]
 
 
 def test_first_segments_keep_their_observations_and_anchors() -> None:

@@ -19,7 +19,7 @@ from consumers.score_tables import render
 from consumers.scores import Scores
 from simulator.cli import common
 from simulator.cli.progress import Update, files_progress, progress_bar, records_shown
-from simulator.events import RunStartedEvent
+from simulator.events import Limits, RunStartedEvent
 from simulator.eventtime import format_event_time
 from simulator.plan import Plan, RunOptions, plan_run
 from simulator.results import audit_run
@@ -114,6 +114,40 @@ _OPTIONS = (
         help="When a memory system falls behind: hold lets time wait, run lets time go on.",
     ),
     click.option(
+        "--open-trajectories",
+        type=click.IntRange(min=1),
+        default=Limits().open_trajectories,
+        show_default=True,
+        metavar="N",
+        help="Trajectories of the run under way at once, each on a branch of a memory. Others wait for their turn, "
+        "shared fairly between lanes.",
+    ),
+    click.option(
+        "--calls-in-flight",
+        type=click.IntRange(min=1),
+        default=Limits().calls_in_flight,
+        show_default=True,
+        metavar="N",
+        help="Ingests, answers, commits and judgments under way at once in one process, of all systems together.",
+    ),
+    click.option(
+        "--unreleased-segments",
+        type=click.IntRange(min=1),
+        default=Limits().unreleased_segments,
+        show_default=True,
+        metavar="N",
+        help="Segments of a lane whose snapshot trajectories still need, or that it has yet to ingest: with more, "
+        "time waits (--policy hold). With --isolation shared it is always 1.",
+    ),
+    click.option(
+        "--segments-ahead",
+        type=click.IntRange(min=1),
+        default=Limits().segments_ahead,
+        show_default=True,
+        metavar="N",
+        help="Segments that the replay may be ahead of a lane's ingest: with more, time waits (--policy hold).",
+    ),
+    click.option(
         "--top-k",
         type=click.IntRange(min=1),
         default=10,
@@ -165,7 +199,10 @@ def run_arguments(function: Callable[..., T]) -> Callable[..., T]:
         settings: common.Settings,
         **asked: Any,
     ) -> T:
-        options = RunOptions(**asked, log=log_url, streams=streams or None, answer_timeout_s=answer_timeout)
+        limits = Limits(**{name: asked.pop(name) for name in Limits.__struct_fields__})
+        options = RunOptions(
+            **asked, log=log_url, streams=streams or None, answer_timeout_s=answer_timeout, limits=limits
+        )
         return function(*args, options=options, settings=settings)
 
     for option in reversed(_OPTIONS):
@@ -199,6 +236,9 @@ def run(options: RunOptions, settings: common.Settings) -> int:
       trajectories.csv  a row for each trajectory: what was asked and answered
       verdicts.jsonl    the verdicts alone, sorted: equal runs give equal bytes
       audit.json        what was checked in the log, and its digest
+
+    However many anchors there are, no more is under way at once than the four limits say, and what waits makes the
+    replay wait. They are no part of what the run is: it may go on with others, and comes to the same verdicts.
 
     Stopped with Ctrl-C, what was done stays: `egostream scores` reads it, and the same command goes on from
     there.

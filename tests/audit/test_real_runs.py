@@ -11,7 +11,7 @@ import pytest
 
 from adapters.memory import Answer, Delta, Interaction, LaneContext, Request, Segment
 from consumers.monitor import Progress
-from simulator.events import MemoryRecord, RetrievedRecord
+from simulator.events import Limits, MemoryRecord, RetrievedRecord
 from simulator.plan import RunOptions, plan_run
 from simulator.results import audit_run
 from simulator.run import execute
@@ -103,7 +103,7 @@ async def test_equal_runs_have_equal_digests_and_other_runs_another(
     tmp_path: Path, more: dict[str, Any]
 ) -> None:
     digests = set()
-    for number, speed in enumerate(({}, {"max_ahead": 1, "calls_in_flight": 1})):
+    for number, speed in enumerate(({}, {"limits": Limits(segments_ahead=1, calls_in_flight=1)})):
         options = RunOptions(data=SMALL, systems=SYSTEMS, out=tmp_path / str(number), **speed, **more)  # type: ignore[arg-type]  # options by name
         plan = plan_run(options)
         await execute(plan)

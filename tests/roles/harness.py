@@ -10,6 +10,7 @@ import anyio
 from msgspec.structs import replace
 
 from consumers.agent import OpenMemory, agent_role, run_agent
+from consumers.calls import CallLimit
 from consumers.judging import JUDGE_ROLE, run_judges
 from judges.deterministic import official_judges
 from judges.judge import Judge
@@ -19,7 +20,7 @@ from producers.datasets import read_dataset
 from producers.lifelog import Dataset
 from producers.replayer import ReplayOptions, replay
 from simulator.clock import Clock
-from simulator.events import Isolation, RunStartedEvent
+from simulator.events import Isolation, Limits, RunStartedEvent
 from simulator.log import SqliteLog
 from simulator.log.protocol import Log
 from simulator.plan import metrics_of
@@ -39,6 +40,7 @@ def started_for(
     isolation: Isolation = "branch",
     ablate_commit: bool = False,
     partitions: int = 2,
+    limits: Limits | None = None,
 ) -> RunStartedEvent:
     labels = tuple(systems)
     return RunStartedEvent(
@@ -54,6 +56,7 @@ def started_for(
         partitions=partitions,
         isolation=isolation,
         ablate_commit=ablate_commit,
+        limits=limits or Limits(segments_ahead=32),
         required=(*(agent_role(label) for label in labels), JUDGE_ROLE, CONDUCTOR_ROLE),
     )
 
@@ -66,7 +69,7 @@ async def run_all(
     isolation: Isolation = "branch",
     ablate_commit: bool = False,
     partitions: int = 2,
-    max_ahead: int = 32,
+    limits: Limits | None = None,
     judges: Iterable[Judge] | None = None,
     call_timeout_s: float = 30.0,
     before: Before | None = None,
@@ -74,14 +77,20 @@ async def run_all(
     """Run all roles to the end. `before` may write to the log after the run's first events."""
     dataset = read_dataset(data) if isinstance(data, str) else data
     started = started_for(
-        dataset, memories, isolation=isolation, ablate_commit=ablate_commit, partitions=partitions
+        dataset,
+        memories,
+        isolation=isolation,
+        ablate_commit=ablate_commit,
+        partitions=partitions,
+        limits=limits,
     )
     panel = JudgePanel(judges or official_judges(), metrics_of(ablate_commit))
     options = ReplayOptions(
         required=started.required,
         lanes={stream: [f"{label}@{stream}" for label in started.systems] for stream in started.streams},
         isolation=isolation,
-        max_ahead=max_ahead,
+        max_ahead=started.limits.segments_ahead,
+        max_unreleased=started.limits.unreleased_segments,
         stall_timeout_s=60,
     )
     recorder = Recorder.for_run(started)
@@ -91,12 +100,13 @@ async def run_all(
         await log.append([recorder.record(started), *anchors])
         if before is not None:
             await before(log, started)
+        calls = CallLimit(started.limits.calls_in_flight)
         with anyio.fail_after(60):
             async with anyio.create_task_group() as roles:
                 for label, open_memory in memories.items():
-                    agent = partial(run_agent, call_timeout_s=call_timeout_s)
+                    agent = partial(run_agent, calls=calls, call_timeout_s=call_timeout_s)
                     roles.start_soon(agent, log, started, label, open_memory)
-                roles.start_soon(run_judges, log, started, panel)
+                roles.start_soon(partial(run_judges, calls=calls), log, started, panel)
                 lifelogs = list(dataset.lifelogs.values())
                 roles.start_soon(replay, log, recorder, lifelogs, Clock(0, float("inf")), options)
                 await conduct(log, started, stall_timeout_s=30)

@@ -17,6 +17,7 @@ from simulator.events import (
     CommittedEvent,
     DeadLetterEvent,
     DeltaEvent,
+    Limits,
     ObservationEvent,
     ResponseEvent,
     RunStartedEvent,
@@ -122,9 +123,56 @@ async def test_slow_lane_holds_the_replay_and_not_the_other_lanes(tmp_path: Path
 
     memories = {"slow": lambda *_: Slow(), "fast": lambda *_: Fast()}
     data = "synthetic:seed=4,wearers=1,segments_per_day=12,observations_per_segment=3,anchors_per_day=0"
-    history = await run_all(tmp_path, memories, data=data, max_ahead=max_ahead)
+    history = await run_all(tmp_path, memories, data=data, limits=Limits(segments_ahead=max_ahead))
     assert history.findings == ()
     assert max(ahead) == max_ahead - 1
+
+
+async def test_slow_trajectories_leave_other_lanes_their_share_of_the_places(tmp_path: Path) -> None:
+    """Twelve trajectories of a slow lane wait for places before the first of a fast one comes. After the first four,
+    the slow lane answers nothing until the fast one has ended them all: first come, first served would never end."""
+    segments, per_segment, places = 3, 4, 4
+    slow_ingested, fast_ingested, fast_done = anyio.Event(), anyio.Event(), anyio.Event()
+    answered: Counter[str] = Counter()
+
+    class Slow(Ledger):
+        async def ingest(self, segment: Segment) -> Delta:
+            if segment.segment == segments - 1:
+                slow_ingested.set()
+            return await super().ingest(segment)
+
+        async def answer(self, request: Request) -> Answer:
+            await fast_ingested.wait()
+            if request.phase == "R1":
+                answered["slow"] += 1
+                if answered["slow"] > places:
+                    answered["blocked"] += not fast_done.is_set()
+                    await fast_done.wait()
+            return await super().answer(request)
+
+    class Fast(Ledger):
+        async def ingest(self, segment: Segment) -> Delta:
+            await slow_ingested.wait()
+            if segment.segment == segments - 1:
+                fast_ingested.set()
+            return await super().ingest(segment)
+
+        async def answer(self, request: Request) -> Answer:
+            answered["fast"] += request.phase == "R2"
+            if answered["fast"] == segments * per_segment:
+                fast_done.set()
+            return await super().answer(request)
+
+    data = (
+        f"synthetic:seed=4,wearers=1,segments_per_day={segments},observations_per_segment=12,"
+        f"anchors_per_day={segments * per_segment}"
+    )
+    memories = {"slow": lambda *_: Slow(), "fast": lambda *_: Fast()}
+    limits = Limits(open_trajectories=places, calls_in_flight=2 * places)
+    history = await run_all(tmp_path, memories, data=data, limits=limits)
+    assert history.findings == ()
+    assert not any(response.error for response in history.of(ResponseEvent))
+    assert 0 < answered["blocked"] < places
 
 
 def junk(topics: Topics) -> dict[str, list[bytes]]:

@@ -151,6 +151,20 @@ def test_what_can_not_be_right_is_refused() -> None:
             conductor.feed(events[-1])
 
 
+def test_a_lane_owes_the_delta_that_could_not_be_taken_until_it_writes_one_that_can() -> None:
+    anchor = anchor_of(segment=0)
+    conductor = Conductor(started_with(3, 1), [anchor])
+    conductor.refuse(replace(delta_of(anchor), segment=2))  # nobody counts one out of order
+    conductor.refuse(delta_of(anchor, "ghost@A1_JAKE"))
+    assert conductor.owing_deltas() == {}
+    conductor.refuse(delta_of(anchor))
+    assert conductor.owing_deltas() == {LANE: 0}
+    conductor.feed(delta_of(anchor))
+    assert conductor.owing_deltas() == {}
+    conductor.refuse(delta_of(anchor))  # a second one of what it gave is nothing that it owes
+    assert conductor.owing_deltas() == {}
+
+
 async def test_stall_names_what_is_owed(tmp_path: Path) -> None:
     anchor = anchor_of(segment=0)
     started = started_with(2, 1)

@@ -16,7 +16,7 @@ from consumers.homes import Isolating, new_folder
 from consumers.lane import Lane
 from consumers.score_tables import score_notes, to_json
 from simulator.errors import ConfigError
-from simulator.events import CommittedEvent, DeltaEvent, ResponseEvent, Usage, VerdictEvent
+from simulator.events import CommittedEvent, DeltaEvent, Limits, ResponseEvent, Usage, VerdictEvent
 from simulator.plan import RunOptions, plan_run
 from simulator.run import execute
 from simulator.runfolder import MEMORIES_NAME, open_run
@@ -53,7 +53,7 @@ def said(history: History) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("spoilt", [False, True])
-@pytest.mark.parametrize("more", [{}, {"max_ahead": 1, "calls_in_flight": 2}])
+@pytest.mark.parametrize("more", [{}, {"limits": Limits(segments_ahead=1, calls_in_flight=2)}])
 async def test_fork_copy_and_replay_give_the_same_run(
     tmp_path: Path, spoilt: bool, more: dict[str, Any]
 ) -> None:
