@@ -316,7 +316,7 @@ class Memories:
         said = f"{event.id} rests on record {found.id}"
         for name, lane in self._lanes.items():
             if name != event.lane and any(v.text == text for v in self._all_versions(lane, found.id)):
-                self._book.find("5", "foreign_lane", f"{said}, which only lane {name} wrote", kept)
+                self._book.lacks("5", "foreign_lane", f"{said}, which only lane {name} wrote", kept)
                 return
         failed = any(
             at <= segment and (not trajectory or trajectory == event.trajectory or self._shared)
