@@ -151,13 +151,17 @@ class Book:
         )
 
     def lacks(
-        self, invariant: Invariant, rule: str, explanation: str, *events: Kept | tuple[str, Place]
+        self,
+        invariant: Invariant,
+        rule: str,
+        explanation: str,
+        first: Kept | tuple[str, Place],
+        *others: Kept | tuple[str, Place] | str,
     ) -> None:
         """An event rests on something that is not there: a violation, unless it may be there by now."""
-        first = events[0]
         place = first.place if isinstance(first, Kept) else first[1]
         if self.is_settled(place):
-            self.find(invariant, rule, explanation, *events)
+            self.find(invariant, rule, explanation, first, *others)
         else:
             self.unsettled += 1
 

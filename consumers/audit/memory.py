@@ -254,7 +254,7 @@ class Memories:
                 continue
             cause = f"{trajectory}/committed"
             if trajectory != event.trajectory:
-                find(
+                lacks(
                     "5",
                     "foreign_commit",
                     f"{said}, which the commit of another trajectory wrote",

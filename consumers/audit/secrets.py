@@ -172,7 +172,7 @@ class Secrets:
         for found in self._finder.find(text):
             secret = self._secrets[found]
             if told not in secret.anchors:
-                self._book.find(
+                self._book.lacks(
                     "6",
                     "revealed_early",
                     f"{name}, which agents read, holds the {secret.kind} of "
@@ -212,7 +212,7 @@ class Secrets:
             if not knows_gold:
                 self._book.checked["6"] += 1
                 for found in self._gold.find(text):
-                    self._book.find(
+                    self._book.lacks(
                         "6",
                         "gold_in_answer",
                         f"{event.id} holds the gold behaviour of "
@@ -231,7 +231,7 @@ class Secrets:
         if asked is None or any(anchor in asked[phase] for phase in given):
             return
         if any(anchor in names for names in asked.values()):
-            self._book.find(
+            self._book.lacks(
                 "3",
                 "foreseen_task",
                 f"{event.id} holds the text of T2, which had not been asked",
@@ -239,7 +239,7 @@ class Secrets:
             )
         else:
             names = asked["T1"] | asked["T2"]
-            self._book.find(
+            self._book.lacks(
                 "5",
                 "foreign_conversation",
                 f"{event.id} holds what was asked in another trajectory, of {_names(names)}",
