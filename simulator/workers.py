@@ -27,7 +27,7 @@ from simulator.log import open_log
 from simulator.log.protocol import Log
 from simulator.plan import Plan, metrics_of
 from simulator.run import begin, fold_scores, open_memory, preamble, run_replayer, write_verdicts
-from simulator.runfolder import enter_folder, find_run, note_run
+from simulator.runfolder import enter_folder, find_run, note_run, runs_of
 from simulator.topics import Topics
 
 ANY_RUN = "any"
@@ -133,24 +133,23 @@ async def scoreboard_worker(
 @asynccontextmanager
 async def run_on(url: str, run: str, wait_s: float) -> AsyncIterator[tuple[Log, RunStartedEvent]]:
     """Open a shared log and wait for a run to begin there. Raises StallError when it does not in time, ConfigError
-    when `any` could mean several."""
+    when `any` could mean several, LogError where a run is named whose topics this user may not read."""
     async with open_log(url) as log:
         deadline_s = anyio.current_time() + wait_s
         while True:
-            if run == ANY_RUN:
-                owners = {
-                    topic.rpartition(".")[0] for topic in await log.topics() if topic.endswith(".control")
-                }
-                if len(owners) > 1:
-                    raise ConfigError(
-                        f"{url} holds several runs: name one with --run: {', '.join(sorted(owners))}"
-                    )
+            if run == ANY_RUN and len(owners := await runs_of(log)) > 1:
+                raise ConfigError(f"{url} holds several runs: name one with --run: {', '.join(owners)}")
             started = await find_run(log, None if run == ANY_RUN else run)
             if started is not None:
                 break
             if anyio.current_time() > deadline_s:
+                named, hint = f"{run} ", ""
+                if run == ANY_RUN:
+                    named = ""
+                    # A broker does not tell hidden topics from none, save by name
+                    hint = "; a run that this user may not read is not seen: name it with --run"
                 raise StallError(
-                    f"no run {'' if run == ANY_RUN else run + ' '}began on {url} within {wait_s:g} s"
+                    f"no run {named}began on {url} within {wait_s:g} s{hint if '://' in url else ''}"
                 )
             await anyio.sleep(_LOOK_S)
         yield log, started

@@ -118,6 +118,9 @@ class MemoryLog:
     async def topics(self) -> dict[str, int]:
         raise NotImplementedError
 
+    async def exists(self, topic: str) -> bool:
+        raise NotImplementedError
+
     async def append(self, records: Sequence[Record]) -> None:
         await anyio.lowlevel.checkpoint()
         self._cost(records)

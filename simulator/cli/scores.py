@@ -9,7 +9,7 @@ import click
 from consumers.score_tables import GROUPS, GroupName, render, to_csv, write_scores
 from consumers.scores import Scores
 from simulator.cli import common
-from simulator.cli.given import given_run
+from simulator.cli.given import given_run, run_argument
 from simulator.errors import ConfigError
 from simulator.run import fold_scores
 
@@ -21,7 +21,7 @@ Examples:
   egostream scores runs/first --csv - | head
 """,
 )
-@click.argument("folder", type=common.FOLDER, metavar="RUN")
+@run_argument
 @click.option(
     "--by",
     "groups",
@@ -40,9 +40,9 @@ Examples:
 @click.option("--write", is_flag=True, help="Write scores.json and trajectories.csv into the run's folder.")
 @common.command_options
 def scores(
-    folder: Path, groups: tuple[GroupName, ...], csv_path: Path | None, write: bool, settings: common.Settings
+    run: str, groups: tuple[GroupName, ...], csv_path: Path | None, write: bool, settings: common.Settings
 ) -> int:
-    """Print the scores of a finished, stopped or running RUN (its folder).
+    """Print the scores of a finished, stopped or running RUN (its folder, or kafka://HOST:PORT/RUN-ID).
 
     Every rate stands beside passed / judged. What could not be judged never counts as failed: it is counted
     apart, and makes exit code 4.
@@ -54,8 +54,14 @@ def scores(
     if csv_only and settings.json:
         raise ConfigError("--csv - and --json both want standard output: give one, or a file to --csv")
 
+    folder = Path(run)
+    if write and not folder.exists():
+        raise ConfigError(
+            f"--write needs the run's folder, and {run} is none: write with --csv FILE, or --json"
+        )
+
     async def read() -> Scores:
-        async with given_run(folder) as (log, started):
+        async with given_run(run) as (log, started):
             return await fold_scores(log, started)
 
     found = common.run_async(read)
@@ -71,7 +77,7 @@ def scores(
     elif csv_only:
         common.say(to_csv(found).removesuffix("\n").encode())
     elif not found.systems:
-        common.say(f"{folder} is a replay without memory systems: there is nothing to score.")
+        common.say(f"{run} is a replay without memory systems: there is nothing to score.")
     else:
         common.show(render(found, groups))
     if written and not settings.quiet:

@@ -81,6 +81,10 @@ class KafkaLog:
         """See `Log`."""
         return await self.admin.topics()
 
+    async def exists(self, topic: str) -> bool:
+        """See `Log`."""
+        return await self.admin.exists(topic)
+
     async def append(self, records: Sequence[Record]) -> None:
         """See `Log`, and the module `kafka_producer` for what a crash can leave."""
         if records:

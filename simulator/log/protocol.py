@@ -90,6 +90,10 @@ class Log(Protocol):
     async def topics(self) -> dict[str, int]:
         """Topic → number of partitions."""
 
+    async def exists(self, topic: str) -> bool:
+        """Whether there is a topic of this name. Raises LogError where its log does not let this reader know:
+        `topics` leaves such topics out."""
+
     async def append(self, records: Sequence[Record]) -> None:
         """Append a batch, all or nothing, in the order given within each partition. Raises TopicError for an
         unknown topic or partition."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
 
 from dev.kafka.brokers import Cluster, start
 from dev.kafka.settings import ADMIN, GUEST
-from simulator.errors import LogError
+from simulator.errors import LogError, StallError
 from simulator.log import TopicPartition, open_log
+from simulator.workers import run_on
 from tests.kafka.helpers import url
 from tests.log.helpers import read, record, values
 
@@ -79,7 +81,32 @@ async def test_missing_rights_are_said(secured: Cluster, monkeypatch: pytest.Mon
     async with open_log(place) as log:
         with pytest.raises(LogError, match=rf"{secured.bootstrap}.*create topic.*no right.*ACL"):
             await log.create_topics({"b": 1})
-        with pytest.raises(LogError, match="no topic 'a'"):  # one that may not be described is not shown
-            await log.append([record("a", b"x")])
-        with pytest.raises(LogError, match=r"group 'g'.*no right|no topic 'a'"):
-            await log.committed("g", ["a"])
+        assert (
+            await log.topics() == {}
+        )  # what may not be described is not shown; asked by name, the broker says so
+        for attempt in (
+            log.append([record("a", b"x")]),
+            log.committed("g", ["a"]),
+            log.exists("a"),
+            log.exists("nobody-knows"),
+        ):
+            with pytest.raises(
+                LogError, match=rf"{secured.bootstrap}.*no right.*ACL.*EGOSTREAM_KAFKA_USERNAME"
+            ):
+                await attempt
+
+
+async def test_a_worker_without_rights_is_told_at_once(
+    secured: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = url(secured, "security=sasl_ssl", f"ca_file={secured.ca_file}")
+    login(monkeypatch, GUEST, secured.password(GUEST))
+    with (
+        anyio.fail_after(10),
+        pytest.raises(LogError, match=rf"{secured.bootstrap}.*run-1\.control.*no right"),
+    ):
+        async with run_on(place, "run-1", wait_s=600):
+            pass
+    with pytest.raises(StallError, match="may not read is not seen: name it with --run"):
+        async with run_on(place, "any", wait_s=0.1):
+            pass
