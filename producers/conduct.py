@@ -20,9 +20,11 @@ from simulator.errors import FencedError, InvariantError, StallError
 from simulator.events import (
     AnchorEvent,
     AnyEvent,
+    CommitEvent,
     CommittedEvent,
     DeltaEvent,
     Event,
+    FeedbackEvent,
     LaneEvent,
     LaneFailedEvent,
     ReadyEvent,
@@ -30,6 +32,7 @@ from simulator.events import (
     RunEndedEvent,
     RunStartedEvent,
     SegmentReleasedEvent,
+    TaskEvent,
     TrajectoryClosedEvent,
 )
 from simulator.intake import dead_letter, decode_records, read_to_end
@@ -70,6 +73,8 @@ class _Past(msgspec.Struct):
 
     published: set[str] = msgspec.field(default_factory=set)
     closed: set[str] = msgspec.field(default_factory=set)
+    taken: set[str] = msgspec.field(default_factory=set)
+    """Ids of the answers that its events rest on: each that was taken led to one."""
     released: dict[str, int] = msgspec.field(default_factory=dict)
     ended: RunEndedEvent | None = None
 
@@ -113,7 +118,9 @@ class _Conducting:
         anchors = [
             event async for event in self._events([self.topics.anchors]) if isinstance(event, AnchorEvent)
         ]
-        self.conductor = Conductor(self.started, anchors, closed=past.closed, released=past.released)
+        self.conductor = Conductor(
+            self.started, anchors, closed=past.closed, taken=past.taken, released=past.released
+        )
         self.asked_s = {}
         ended = await self._rebuild(past)
         ready = ReadyEvent(
@@ -145,6 +152,8 @@ class _Conducting:
         written = [topics.tasks, topics.feedback, topics.commits, topics.control, topics.dead]
         async for event in self._events(written):
             past.published.add(event.id)
+            if isinstance(event, TaskEvent | FeedbackEvent | CommitEvent | TrajectoryClosedEvent):
+                past.taken.update(event.causes)
             if isinstance(event, TrajectoryClosedEvent):
                 past.closed.add(event.trajectory)
             elif isinstance(event, SegmentReleasedEvent):

@@ -62,7 +62,8 @@ class Conductor:
     """Events in, events out. One trajectory for each lane and anchor.
 
     `closed`: the trajectories that have ended by what the log holds already. They are not run again,
-    whatever is read of them: one that was given up would otherwise take a late answer after a restart.
+    whatever is read of them: one that was given up would otherwise take a late answer after a restart. `taken`: the
+    ids of what they took; any other answer of theirs came too late, now as before the restart.
     `released`: lane → the newest segment whose snapshot is released by what the log holds.
     """
 
@@ -72,10 +73,12 @@ class Conductor:
         anchors: Iterable[AnchorEvent],
         *,
         closed: Collection[str] = (),
+        taken: Collection[str] = (),
         released: Mapping[str, int] | None = None,
     ) -> None:
         self.started = started
         self._past = frozenset(closed)
+        self._taken = frozenset(taken)
         self.shared = started.isolation == "shared"
         self.anchors_at: dict[tuple[str, int], list[AnchorEvent]] = defaultdict(list)
         expected = 0
@@ -162,7 +165,7 @@ class Conductor:
     def _take_answer(self, state: _LaneState, event: ResponseEvent | CommittedEvent) -> list[Event]:
         trajectory = state.open.get(event.trajectory)
         if trajectory is None:
-            if event.trajectory in self._past:
+            if event.trajectory in self._past and event.id in self._taken:
                 return []
             raise InvariantError(f"no open trajectory {event.trajectory}", (event.id,))
         if isinstance(event, ResponseEvent):

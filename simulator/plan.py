@@ -22,6 +22,7 @@ from producers.datasets import read_dataset
 from producers.lifelog import Dataset, Lifelog
 from simulator.errors import ConfigError
 from simulator.events import Isolation, Metric, RunStartedEvent
+from simulator.topics import wall_us
 
 MAX_PARTITIONS = 4
 
@@ -65,10 +66,13 @@ class Plan(msgspec.Struct, frozen=True):
     dataset: Dataset
     systems: tuple[SystemSpec, ...]
     started: RunStartedEvent
+    asked_us: int
+    """Wall time at which the run was asked for."""
 
 
 def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = None) -> Plan:
     """Check the options and read the dataset. Blocking. Raises ConfigError and DatasetError."""
+    asked_us = wall_us()
     systems = _systems(options)
     for name, value in (("top_k", options.top_k), ("word_budget", options.word_budget)):
         if value < 1:
@@ -116,7 +120,7 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
         answer_timeout_s=options.answer_timeout_s,
         required=(*(agent_role(label) for label in labels), JUDGE_ROLE, CONDUCTOR_ROLE),
     )
-    return Plan(options, dataset, systems, started)
+    return Plan(options, dataset, systems, started, asked_us)
 
 
 def metrics_of(ablate_commit: bool) -> tuple[Metric, ...]:

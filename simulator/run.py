@@ -148,7 +148,7 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
     )
     lifelogs = list(plan.dataset.lifelogs.values())
     async with anyio.create_task_group() as tasks:
-        await tasks.start(obey_control, log, started, clock)
+        await tasks.start(obey_control, log, started, clock, plan.asked_us)
         await replay(log, Recorder.for_run(started), lifelogs, clock, replay_options)
         tasks.cancel_scope.cancel()
 
