@@ -5,7 +5,8 @@ there whole or not at all. The clock may be paused, resumed, or run at another r
 makes all that lies before its target due at once, a jump back makes what follows wait: streams are gapless,
 so neither leaves out or repeats anything. To replay only a part, give `start_us` and `end_us`.
 
-A replay that was cut short goes on where the log ends, given the same inputs.
+A replay that was cut short goes on where the log ends, given the same inputs. One replays; others that were started
+stand by, and the next goes on when it is gone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from anyio.lowlevel import checkpoint
 from producers.ahead import AppendAhead, append_ahead
 from producers.lifelog import Lifelog
 from producers.pacing import LaneProgress, Lateness, LatenessMeter
+from producers.tenure import Appends, work_alone
 from producers.timeline import Part, Stretch, Upcoming, stretches
 from simulator.clock import Clock, Wake
 from simulator.errors import ConfigError, InvariantError, StallError
@@ -43,6 +45,8 @@ from simulator.log.protocol import Log, Record, Subscription
 from simulator.topics import Recorder, wall_us
 
 _log = structlog.get_logger(__name__)
+
+REPLAYER_ROLE = "replayer"
 
 _PROGRESS_S = 0.1
 _POLL_S = 1.0
@@ -133,16 +137,24 @@ async def replay(
     total = options.loop * sum(len(part.seqs) for part in parts.values())
     if not total:
         raise ConfigError("nothing to replay: no whole segment lies between start and end")
-    upcoming = Upcoming(
-        stretches(lifelogs, recorder.run, start_us=options.start_us, end_us=options.end_us, loop=options.loop)
-    )
-    async with log.subscribe((recorder.topics.control, recorder.topics.deltas)) as feed:
-        lanes = _Lanes(log, recorder, feed, parts, options)
-        await lanes.wait_ready()
-        published = await _published(log, recorder)
-        return await _Replay(log, recorder, clock, options, lanes, upcoming, total, progress).run(
-            parts, published
+
+    async def alone(into: Appends) -> ReplayStats:
+        upcoming = Upcoming(
+            stretches(
+                lifelogs, recorder.run, start_us=options.start_us, end_us=options.end_us, loop=options.loop
+            )
         )
+        async with log.subscribe((topics.control, topics.deltas)) as feed:
+            lanes = _Lanes(into, recorder, feed, parts, options)
+            await lanes.wait_ready()
+            published = await _published(log, recorder)
+            return await _Replay(into, recorder, clock, options, lanes, upcoming, total, progress).run(
+                parts, published
+            )
+
+    topics = recorder.topics
+    guarded = (topics.observations, topics.control)
+    return await work_alone(log, f"{recorder.run}.{REPLAYER_ROLE}", topics.control, guarded, alone)
 
 
 async def _published(log: Log, recorder: Recorder) -> Counter[str]:
@@ -159,7 +171,7 @@ class _Lanes:
 
     def __init__(
         self,
-        log: Log,
+        log: Appends,
         recorder: Recorder,
         feed: Subscription,
         parts: Mapping[str, Part],
@@ -302,7 +314,7 @@ class _Replay:
 
     def __init__(
         self,
-        log: Log,
+        log: Appends,
         recorder: Recorder,
         clock: Clock,
         options: ReplayOptions,

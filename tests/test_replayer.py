@@ -71,6 +71,11 @@ class MemorySubscription:
             TopicPartition(topic, partition): 0 for topic in topics for partition in range(log.partitions)
         }
         self.assignment = frozenset(self._next)
+        self._gained = self.assignment
+
+    def gained(self) -> frozenset[TopicPartition]:
+        gained, self._gained = self._gained, frozenset()
+        return gained
 
     async def poll(self, *, max_records: int = 1000, timeout_s: float = 1.0) -> Sequence[StoredRecord]:
         await anyio.lowlevel.checkpoint()
@@ -98,7 +103,14 @@ class MemorySubscription:
         raise NotImplementedError
 
     async def transact(self, records: Sequence[Record], offsets: Mapping[TopicPartition, int]) -> None:
-        raise NotImplementedError
+        if records:
+            raise NotImplementedError
+
+    async def guard(self, topics: Iterable[str]) -> None:
+        pass
+
+    async def append(self, records: Sequence[Record]) -> None:
+        await self._log.append(records)
 
 
 class MemoryLog:
@@ -148,6 +160,7 @@ class MemoryLog:
         *,
         group: str | None = None,
         start: Literal["earliest", "latest"] | Mapping[TopicPartition, int] = "earliest",
+        exclusive: bool = False,
     ) -> AbstractAsyncContextManager[Subscription]:
         @asynccontextmanager
         async def subscribed() -> AsyncIterator[Subscription]:

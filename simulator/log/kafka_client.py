@@ -176,9 +176,15 @@ def _refusal(config: KafkaConfig, error: BaseException) -> str:
         return "refuses connections: is the broker running, and is the port right?"
     if isinstance(error, OSError) and not isinstance(error, ConnectionError):
         return f"can't be reached ({error.strerror or error}): check the address"
+    wants = "the credentials" if config.security.startswith("sasl") else "the port"
+    if config.security == "tls":  # a broker that wants a certificate and sees none just hangs up
+        shown = config.cert_file is not None
+        wants = (
+            "that it trusts cert_file" if shown else "whether it wants a certificate (cert_file and key_file)"
+        )
     return (
         f"ends the connection ({reason_of(error)}): check that its listener speaks "
-        f"security={config.security}, and the credentials"
+        f"security={config.security}, and {wants}"
     )
 
 
@@ -218,9 +224,14 @@ async def _end(*steps: Callable[[], Awaitable[None]]) -> None:
                 task.start_soon(run, step)
 
 
-async def start_producer(config: KafkaConfig, operation: str, options: dict[str, Any]) -> Any:
-    """A producer that has its id. Raises LogError when it can't get one by `timeout_ms`."""
+async def start_producer(
+    config: KafkaConfig, operation: str, options: dict[str, Any], identity: tuple[int, int] | None = None
+) -> Any:
+    """A producer that has its id: the given one, or a new one. Raises LogError when it can't get one by
+    `timeout_ms`."""
     producer = aiokafka.AIOKafkaProducer(**options)
+    if identity is not None:
+        producer._txn_manager.set_pid_and_epoch(*identity)
     try:
         with translated(config, operation), anyio.fail_after(config.timeout_s):
             await producer.start()

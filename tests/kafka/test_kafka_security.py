@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 import anyio
@@ -9,10 +10,10 @@ import pytest
 
 from dev.kafka.brokers import Cluster, start
 from dev.kafka.settings import ADMIN, GUEST
-from simulator.errors import LogError, StallError
+from simulator.errors import ConfigError, LogError, StallError
 from simulator.log import TopicPartition, open_log
 from simulator.workers import run_on
-from tests.kafka.helpers import url
+from tests.kafka.helpers import QUICK, url
 from tests.log.helpers import read, record, values
 
 
@@ -41,6 +42,40 @@ async def test_everything_works_over_tls_and_scram(
             assert values(await read(subscription, 1)) == [b"x"]
             await subscription.transact([record("a", b"y")], {TopicPartition("a", 0): 1})
             assert values(await read(subscription, 1)) == [b"y"]
+
+
+async def goes(place: str) -> None:
+    """A topic, a record and a transaction of a group."""
+    async with open_log(place) as log:
+        await log.create_topics({"a": 1})
+        await log.append([record("a", b"x")])
+        async with log.subscribe(["a"], group="g") as subscription:
+            assert values(await read(subscription, 1)) == [b"x"]
+            await subscription.transact([record("a", b"y")], {TopicPartition("a", 0): 1})
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+async def test_other_mechanisms(secured: Cluster, monkeypatch: pytest.MonkeyPatch, mechanism: str) -> None:
+    options = ("security=sasl_ssl", f"ca_file={secured.ca_file}", f"sasl_mechanism={mechanism}")
+    login(monkeypatch, ADMIN, secured.password(ADMIN))
+    await goes(url(secured, *options))
+    login(monkeypatch, ADMIN, secured.password(GUEST))
+    with pytest.raises(LogError, match=rf"refuses the credentials \({mechanism}\)"):
+        await goes(url(secured, *options))
+
+
+async def test_a_client_certificate(secured: Cluster) -> None:
+    """It is who the client is: no user, no password."""
+    folder = secured.folder
+    options = ["security=tls", f"ca_file={secured.ca_file}"]
+    place = f"kafka://{secured.tls_bootstrap}?prefix=t{secrets.token_hex(4)}.&{QUICK}&" + "&".join(options)
+    own = f"&cert_file={folder.client_cert}&key_file={folder.client_key}"
+    await goes(place + own)
+    with anyio.fail_after(10), pytest.raises(LogError, match=rf"{secured.tls_bootstrap} .*cert_file"):
+        await goes(place)
+    others = f"&cert_file={secured.ca_file}&key_file={folder.client_key}"
+    with pytest.raises(ConfigError, match=r"cert_file.*key_file"):  # a key that does not fit
+        await goes(place + others)
 
 
 async def test_wrong_credentials_are_said_without_showing_them(
