@@ -147,9 +147,9 @@ async def replay(
         async with log.subscribe((topics.control, topics.deltas)) as feed:
             lanes = _Lanes(into, recorder, feed, parts, options)
             await lanes.wait_ready()
-            published = await _published(log, recorder)
+            published, ended = await _published(log, recorder)
             return await _Replay(into, recorder, clock, options, lanes, upcoming, total, progress).run(
-                parts, published
+                parts, published, ended=ended
             )
 
     topics = recorder.topics
@@ -157,13 +157,19 @@ async def replay(
     return await work_alone(log, f"{recorder.run}.{REPLAYER_ROLE}", topics.control, guarded, alone)
 
 
-async def _published(log: Log, recorder: Recorder) -> Counter[str]:
-    """How many events of each stream are in the log: a replay that was cut short goes on after them."""
+async def _published(log: Log, recorder: Recorder) -> tuple[Counter[str], bool]:
+    """How many events of each stream are in the log, and whether the replay has ended there: one that was cut short
+    goes on after them."""
     counts: Counter[str] = Counter()
+    ended = False
     async for record in read_to_end(log, (recorder.topics.observations,)):
         events, _ = decode_records(recorder.run, (record,))
         counts.update(event.stream for event, _ in events)
-    return counts
+    if counts:
+        async for record in read_to_end(log, (recorder.topics.control,)):
+            events, _ = decode_records(recorder.run, (record,))
+            ended |= any(isinstance(event, ReplayEndedEvent) for event, _ in events)
+    return counts, ended
 
 
 class _Lanes:
@@ -190,7 +196,6 @@ class _Lanes:
             first_segment={stream: part.segments.start for stream, part in parts.items()},
         )
         self._moves = 0
-        self.replay_ended = False
         self.max_lag = 0
 
     async def wait_ready(self) -> None:
@@ -238,11 +243,6 @@ class _Lanes:
             held_s = clock.real.now() - began_s
         self.max_lag = max(self.max_lag, self._progress.lag(stream, segment))
         return held_s
-
-    async def drain(self) -> None:
-        """Read all that is there."""
-        while await self._read(0):
-            pass
 
     async def await_attached(self, last_segments: Mapping[str, int]) -> None:
         """Wait until attached agents owe no delta; give those up that are silent."""
@@ -302,8 +302,6 @@ class _Lanes:
             match event:
                 case ReadyEvent():
                     self._ready.add(event.role)
-                case ReplayEndedEvent():
-                    self.replay_ended = True
                 case _:
                     self._moves += self._progress.apply(event)
         return len(records)
@@ -339,7 +337,7 @@ class _Replay:
         self._held_s = 0.0
         self._held_until_s = -math.inf
 
-    async def run(self, parts: Mapping[str, Part], published: Counter[str]) -> ReplayStats:
+    async def run(self, parts: Mapping[str, Part], published: Counter[str], *, ended: bool) -> ReplayStats:
         clock, real, taken, upcoming = self._clock, self._clock.real, self._taken, self._upcoming
         self._gates = {stream: part.segments.start for stream, part in parts.items()}
         self._pass_over(published)
@@ -361,7 +359,8 @@ class _Replay:
                 else:
                     await self._publish_timed()
         await self._lanes.await_attached({stream: part.segments.stop - 1 for stream, part in parts.items()})
-        await self._end(resumed=published.total() > 0)
+        if not ended:
+            await self._end()
         wall_s = real.now() - began_s
         return ReplayStats(
             observations=taken.observations - before.observations,
@@ -465,11 +464,7 @@ class _Replay:
         late_us = self._lateness.add(due_s, real.now())
         self._tell(self._so_far(late_us), last=self._upcoming.head is None)
 
-    async def _end(self, *, resumed: bool) -> None:
-        if resumed:
-            await self._lanes.drain()
-            if self._lanes.replay_ended:
-                return
+    async def _end(self) -> None:
         ended = ReplayEndedEvent(
             id="replay/ended",
             run=self._recorder.run,

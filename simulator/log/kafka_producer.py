@@ -194,6 +194,16 @@ class Appender:
         if call.error is not None:
             raise call.error
 
+    async def connect(self) -> None:
+        """Make the producer, if there is none. Raises LogError."""
+        if self._producer is None:
+            self._producer = await start_producer(
+                self._config, "start to append", self._options, self._identity
+            )
+            self._guard = ResendGuard(
+                self._config, self._client_options, self._ends, self._producer, self._may_send
+            )
+
     async def aclose(self) -> None:
         """Close the producer. Nothing waits in it: every round waits for its batches."""
         producer, self._producer = self._producer, None
@@ -206,13 +216,7 @@ class Appender:
         self._waiting.clear()
         failed: Mapping[TopicPartition, Exception] | None = None
         try:
-            if self._producer is None:
-                self._producer = await start_producer(
-                    self._config, "start to append", self._options, self._identity
-                )
-                self._guard = ResendGuard(
-                    self._config, self._client_options, self._ends, self._producer, self._may_send
-                )
+            await self.connect()
             batches = await self._build(calls)
             with anyio.move_on_after(self._config.timeout_s):
                 failed = await send_batches(self._producer, self._config.prefix, batches)

@@ -183,6 +183,7 @@ class KafkaSubscription:
         self._appender = FencedAppender(
             self._config, self._log.options, self._log.ends, identity, self._prove
         )
+        await self._appender.connect()
 
     async def append(self, records: Sequence[Record]) -> None:
         """See `Subscription`. Raises LogError for a topic that is not guarded."""
