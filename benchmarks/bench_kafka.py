@@ -46,7 +46,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from adapters.memory import LaneContext, MemorySystem
 from adapters.registry import open_system
 from benchmarks.bench_replay import default_data
-from consumers.agent import agent_role, run_agent
+from consumers.agent import run_agent
 from dev.kafka.brokers import start
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset
@@ -58,6 +58,7 @@ from simulator.intake import read_to_end
 from simulator.log import Log, Record, open_log
 from simulator.log.kafka_config import parse_kafka_url
 from simulator.topics import Recorder, Topics
+from simulator.waits import agent_role
 
 BATCH = 1000
 RATIOS = (

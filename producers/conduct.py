@@ -41,8 +41,7 @@ from simulator.outbox import positions_after
 from simulator.ownership import Ownership
 from simulator.protocols.streammembench import INPUTS, input_of
 from simulator.topics import Recorder, Topics, partition_of
-
-CONDUCTOR_ROLE = "conductor"
+from simulator.waits import CONDUCTOR_ROLE, stalled
 
 _log = structlog.get_logger(__name__)
 
@@ -271,8 +270,7 @@ class _Conducting:
         if anyio.current_time() - moved_s <= self.stall_timeout_s:
             return
         if waits := self.conductor.waits_for():
-            shown = "; ".join(waits[:5]) + (f"; and {len(waits) - 5} more" if len(waits) > 5 else "")
-            raise StallError(f"conductor: nothing came for {self.stall_timeout_s:g} s; it waits for {shown}")
+            raise StallError(stalled(CONDUCTOR_ROLE, self.stall_timeout_s, waits))
 
 
 def _kind(record: StoredRecord) -> bytes:

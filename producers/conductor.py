@@ -26,6 +26,7 @@ from simulator.events import (
     VerdictEvent,
 )
 from simulator.protocols.streammembench import Trajectory, expected_metrics
+from simulator.waits import Missing, missing_delta, missing_of
 
 
 class _Verdicts:
@@ -275,18 +276,21 @@ class Conductor:
         )
         return ingested and self.finished == self.trajectories
 
-    def waits_for(self) -> list[str]:
-        """What must come from agents and judges before anything else can, in words: answers, commits and
-        verdicts of open trajectories and, once all has been replayed, deltas."""
+    def waits_for(self) -> list[Missing]:
+        """What must come from agents and judges before anything else can: answers, commits and verdicts of open
+        trajectories and, once all has been replayed, deltas."""
         waits = [
-            f"{', '.join(trajectory.waiting)} of {trajectory.id}"
+            missing_of(trajectory.id, name)
             for state in self.lanes.values()
             for trajectory in state.open.values()
+            for name in trajectory.waiting
+            if name != "ieu" or "R1" in trajectory.taken  # else the judge waits as well
         ]
-        waits += [f"the verdicts of {trajectory}" for trajectory in sorted(self._closed)]
-        waits += [
-            f"the delta of segment {segment} of {lane}" for lane, segment in self.owing_deltas().items()
-        ]
+        for trajectory_id in sorted(self._closed):
+            judged = self._judged[trajectory_id]
+            expected = expected_metrics(judged.ieu, ablate_commit=self.started.ablate_commit)
+            waits += [missing_of(trajectory_id, name) for name in expected if name not in judged.metrics]
+        waits += [missing_delta(lane, segment) for lane, segment in self.owing_deltas().items()]
         return waits
 
     def _open_next(self, state: _LaneState) -> list[Event]:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.events import DeltaEvent, Event, Isolation, LaneFailedEvent, SegmentReleasedEvent
+from simulator.waits import Missing, missing_delta, missing_release
 
 
 class LaneProgress:
@@ -60,18 +61,14 @@ class LaneProgress:
         is there and, in isolation `shared`, every lane has released the segment before."""
         return not self.waits_for(stream, segment)
 
-    def waits_for(self, stream: str, segment: int) -> list[str]:
-        """What a segment's observations wait for, in words; empty when they may be published."""
+    def waits_for(self, stream: str, segment: int) -> list[Missing]:
+        """What a segment's observations wait for; empty when they may be published."""
         lanes = self._alive(stream)
         needed = segment - self._max_ahead
-        waits = [
-            f"the delta of segment {self._delta[lane] + 1} of {lane}"
-            for lane in lanes
-            if self._delta[lane] < needed
-        ]
+        waits = [missing_delta(lane, self._delta[lane] + 1) for lane in lanes if self._delta[lane] < needed]
         if self._shared:
             waits += [
-                f"the release of segment {self._released[lane] + 1} by {lane}"
+                missing_release(lane, self._released[lane] + 1)
                 for lane in lanes
                 if self._released[lane] < segment - 1
             ]

@@ -43,10 +43,9 @@ from simulator.events import (
 from simulator.intake import decode_records, read_to_end
 from simulator.log.protocol import Log, Record, Subscription
 from simulator.topics import Recorder, wall_us
+from simulator.waits import REPLAYER_ROLE, Missing, missing_ready, stalled
 
 _log = structlog.get_logger(__name__)
-
-REPLAYER_ROLE = "replayer"
 
 _PROGRESS_S = 0.1
 _POLL_S = 1.0
@@ -204,9 +203,9 @@ class _Lanes:
         while missing := [role for role in self._options.required if role not in self._ready]:
             left_s = deadline - anyio.current_time()
             if left_s <= 0:
-                raise StallError(
-                    f"replayer: not ready after {self._options.ready_timeout_s:g} s: {', '.join(missing)}"
-                )
+                who = f"{REPLAYER_ROLE} before it begins"
+                owed = [missing_ready(role) for role in missing]
+                raise StallError(stalled(who, self._options.ready_timeout_s, owed))
             await self._read(min(_POLL_S, left_s))
 
     def open_as_known(self, stream: str, segment: int) -> bool:
@@ -250,15 +249,13 @@ class _Lanes:
             await self._wait(lambda: self._options.attached.intersection(self._progress.owing(last_segments)))
 
     async def _wait_lanes(self, stream: str, segment: int) -> None:
-        def waits() -> str:
-            return (
-                f"{stream} stands before segment {segment}; it waits for "
-                f"{', '.join(self._progress.waits_for(stream, segment))}"
-            )
+        await self._wait(
+            lambda: self._progress.behind(stream, segment), lambda: self._progress.waits_for(stream, segment)
+        )
 
-        await self._wait(lambda: self._progress.behind(stream, segment), waits)
-
-    async def _wait(self, behind: Callable[[], Collection[str]], waits: Callable[[], str] = str) -> None:
+    async def _wait(
+        self, behind: Callable[[], Collection[str]], waits: Callable[[], list[Missing]] = list
+    ) -> None:
         """Read until no lane is behind. Raises StallError when none of them moves for too long, unless they are
         attached agents' lanes, which are given up."""
         moved_s = anyio.current_time()
@@ -272,7 +269,7 @@ class _Lanes:
                 if self._moves != moves:
                     moves, moved_s = self._moves, anyio.current_time()
             elif ours:
-                raise StallError(f"replayer: no lane moved for {limit_s:g} s: {waits()}")
+                raise StallError(stalled(REPLAYER_ROLE, limit_s, waits()))
             else:
                 await self._give_up(lanes, limit_s)
 

@@ -13,16 +13,14 @@ import msgspec
 from msgspec.structs import replace
 
 from adapters.registry import SystemSpec, capabilities, parse_spec
-from consumers.agent import agent_role
-from consumers.judging import JUDGE_ROLE
 from judges.deterministic import official_judges
 from judges.panel import JudgePanel
-from producers.conduct import CONDUCTOR_ROLE
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset, Lifelog
 from simulator.errors import ConfigError
 from simulator.events import Isolation, Metric, RunStartedEvent
 from simulator.topics import wall_us
+from simulator.waits import CONDUCTOR_ROLE, JUDGE_ROLE, agent_role
 
 MAX_PARTITIONS = 4
 

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from adapters.memory import LaneContext, MemorySystem
 from adapters.registry import SystemSpec, capabilities, open_system
-from consumers.agent import agent_role, run_agent
+from consumers.agent import run_agent
 from consumers.calls import close_all
-from consumers.judging import JUDGE_ROLE, run_judges
+from consumers.judging import run_judges
 from consumers.monitor import Progress, monitor
 from consumers.scoreboard import Scoreboard
 from consumers.scores import Scores
@@ -42,6 +42,7 @@ from simulator.log.protocol import Log
 from simulator.plan import Plan, metrics_of
 from simulator.runfolder import VERDICTS_NAME, enter_folder, find_run, note_run
 from simulator.topics import Recorder, Topics
+from simulator.waits import JUDGE_ROLE, agent_role
 
 
 async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) -> Scores:

@@ -6,14 +6,12 @@ import click
 import msgspec
 from rich.table import Table
 
-from consumers.agent import agent_role
-from consumers.judging import JUDGE_ROLE
-from producers.conduct import CONDUCTOR_ROLE
 from simulator.cli import common
 from simulator.cli.given import given_run, run_argument
 from simulator.events import RunStartedEvent
 from simulator.log.protocol import Log
 from simulator.topics import Topics
+from simulator.waits import CONDUCTOR_ROLE, JUDGE_ROLE, agent_role
 
 
 class Lag(msgspec.Struct, frozen=True):

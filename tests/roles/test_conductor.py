@@ -118,7 +118,10 @@ def test_run_ends_with_the_last_verdict_and_once() -> None:
     conductor = Conductor(started_with(1, 1), [anchor])
     taken: list[Event] = []
     go_on(conductor, anchor, conductor.feed(delta_of(anchor)), taken)
-    assert conductor.waits_for() == [f"the verdicts of {LANE}/s0/e0"]
+    assert [str(owed) for owed in conductor.waits_for()] == [
+        f"{LANE}/s0/e0/fidelity of judge (after {LANE}/delta/0)",
+        f"{LANE}/s0/e0/fur of judge (after {LANE}/s0/e0/R2)",
+    ]
     conductor.settle()
     for metric in ("fidelity", "fur"):
         assert not conductor.complete
@@ -167,8 +170,8 @@ async def test_stall_names_what_is_owed(tmp_path: Path) -> None:
         with pytest.raises(StallError) as caught:
             await conduct(log, started, stall_timeout_s=0.05)
     message = str(caught.value)
-    assert f"R1, ieu of {LANE}/s0/e0" in message
-    assert f"the delta of segment 1 of {LANE}" in message
+    assert f"{LANE}/s0/e0/R1 of agent.rag_raw (after {LANE}/s0/e0/T1)" in message
+    assert f"{LANE}/delta/1 of agent.rag_raw (after A1_JAKE/segment/1)" in message
 
 
 def test_an_answer_to_what_had_closed_before_a_restart_is_refused_unless_it_was_taken() -> None:
