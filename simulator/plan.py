@@ -28,7 +28,8 @@ MAX_PARTITIONS = 4
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is asked for. `rate`: simulated seconds per real second; `max_ahead`: how many segments the
     replayer may be ahead of the slowest lane; `segments`: only so many first segments of each stream;
-    `call_timeout_s`: after this long, an ingest, answer or commit has failed.
+    `call_timeout_s`: after this long, an ingest, answer or commit has failed; `stall_timeout_s`: after this long
+    without anything of a role that owes something, the run has.
 
     `log`: where the events go, `kafka://host:port` or a file; None means a file in `out`. `attached`: labels of
     systems whose agents run elsewhere and attach to the log; `answer_timeout_s`: how long such an agent may take for
@@ -55,6 +56,15 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     calls_in_flight: int = 64
     call_timeout_s: float = 600.0
     overwrite: bool = False
+    stall_timeout_s: float | None = None
+
+    @property
+    def stall_limit_s(self) -> float:
+        """After how long a silence of a role that owes something is an error: as asked, or long after every call's
+        own deadline."""
+        if self.stall_timeout_s is not None:
+            return self.stall_timeout_s
+        return max(self.call_timeout_s, self.answer_timeout_s if self.attached else 0.0) + 1200
 
 
 class Plan(msgspec.Struct, frozen=True):

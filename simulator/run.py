@@ -20,6 +20,7 @@ from consumers.judging import run_judges
 from consumers.monitor import Progress, monitor
 from consumers.scoreboard import Scoreboard
 from consumers.scores import Scores
+from consumers.watchdog import watch
 from judges.deterministic import official_judges
 from judges.panel import JudgePanel
 from producers.conduct import conduct
@@ -134,7 +135,11 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
     """The replayer's role, obeying the control topic."""
     options, started = plan.options, plan.started
     move_s = options.call_timeout_s + 300
-    if started.isolation == "shared":  # a lane moves on once all trajectories of a segment have been through
+    if options.stall_timeout_s is not None:
+        move_s = options.stall_timeout_s
+    elif (
+        started.isolation == "shared"
+    ):  # a lane moves on once all trajectories of a segment have been through
         anchors_in = Counter((anchor.stream, anchor.segment) for anchor in plan.dataset.anchors)
         move_s *= 1 + 6 * max(anchors_in.values(), default=0)
     replay_options = ReplayOptions(
@@ -174,7 +179,8 @@ async def _run_roles(
         roles.start_soon(run_replayer, log, plan, clock, name="replayer")
         if show is not None:
             roles.start_soon(monitor, log, started, show, name="monitor")
-        await conduct(log, started, stall_timeout_s=options.call_timeout_s + 1200)
+        roles.start_soon(watch, log, started, options.stall_limit_s, name="watchdog")
+        await conduct(log, started, stall_timeout_s=options.stall_limit_s)
 
 
 def _take_memory(

@@ -16,6 +16,7 @@ from consumers.agent import run_agent
 from consumers.judging import run_judges
 from consumers.monitor import Progress, monitor
 from consumers.scores import Scores
+from consumers.watchdog import watch
 from judges.deterministic import official_judges
 from judges.panel import JudgePanel
 from producers.conduct import conduct
@@ -106,10 +107,18 @@ async def judge_worker(url: str, run: str, *, wait_s: float = 60.0) -> None:
         await run_judges(log, started, panel)
 
 
-async def conductor_worker(url: str, run: str, *, wait_s: float = 60.0) -> RunEndedEvent:
-    """Conduct."""
+async def conductor_worker(
+    url: str, run: str, *, wait_s: float = 60.0, stall_timeout_s: float | None = None
+) -> RunEndedEvent:
+    """Conduct, and watch the others. `stall_timeout_s`: how long a role may be silent that owes something, the replayer
+    included; without it, the replayer may, since its clock is its own, and the others as in a run of one process."""
     async with run_on(url, run, wait_s) as (log, started):
-        return await conduct(log, started)
+        limit_s = stall_timeout_s or max(600.0, started.answer_timeout_s) + 1200
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(watch, log, started, limit_s, replayer=stall_timeout_s is not None))
+            ended = await conduct(log, started, stall_timeout_s=limit_s)
+            tasks.cancel_scope.cancel()
+    return ended
 
 
 async def scoreboard_worker(

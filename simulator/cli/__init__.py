@@ -19,6 +19,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "systems": "List the built-in memory systems.",
     "run": "Evaluate memory systems on a dataset.",
     "scores": "Print what a run scored.",
+    "status": "Print how a run stands: who owes what, and for how long.",
     "tap": "Print the events of one topic of a run.",
     "lag": "Print how far the roles of a run are behind.",
     "replay": "Publish a dataset's observations by the clock.",
