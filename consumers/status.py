@@ -116,6 +116,8 @@ class _Lane(msgspec.Struct):
     deltas: int = 0
     """The next segment to be ingested: deltas come in order."""
     delta_us: dict[int, tuple[str, int]] = {}
+    spoilt: set[int] = set()
+    """Segments whose ingest failed."""
     failed: bool = False
 
 
@@ -187,6 +189,8 @@ class StatusFold:
         if lane is not None:
             lane.deltas = max(lane.deltas, event.segment + 1)
             lane.delta_us[event.segment] = (event.id, wall_us)
+            if event.error is not None:
+                lane.spoilt.add(event.segment)
 
     def _take_part(self, trajectory: _Trajectory, event: AnyEvent, wall_us: int) -> None:
         name = ""
@@ -250,6 +254,8 @@ class StatusFold:
             return {"closed": self._last.get((CONDUCTOR_ROLE, ""), ("", self._started_us))}
         if delta is None:
             return {}
+        if trajectory.segment in lane.spoilt:
+            return {"closed": delta}
         if trajectory.failed:
             return {"closed": seen[trajectory.failed]}
         arms = ("", "-uncommitted") if self.started.ablate_commit else ("",)
@@ -320,22 +326,29 @@ class StatusFold:
     def _needs(self, role: str, lane: str, owed: list[Owed]) -> Owed | None:
         """What a role that owes nothing waits for."""
         if role == REPLAYER_ROLE:
-            return next((one for one in owed if one.phase == "ready"), None) or self.next_segment()
+            return next((one for one in owed if one.phase == "ready"), None) or self.next_published()
         if lane:
-            return self.next_segment(self._lanes[lane].stream)
-        return owed[0] if owed else self.next_segment()
+            theirs = next((one for one in owed if one.lane == lane), None)
+            whole = self._lanes[lane].deltas >= self.started.segments[self._lanes[lane].stream]
+            return theirs or (None if whole else self.next_published(self._lanes[lane].stream))
+        return owed[0] if owed else self.next_published()
 
-    def next_segment(self, stream: str | None = None) -> Owed | None:
-        """The next segment's end of a stream (or of the one that is least far), which the replayer is to publish."""
+    def next_published(self, stream: str | None = None) -> Owed | None:
+        """What the replayer is to publish next that ends something: a segment of this stream (or of the one that is
+        least far), a stream, or the replay."""
         if self.replayed:
             return None
+        last_id, since_us = self._last.get((REPLAYER_ROLE, ""), ("run/started", self._started_us))
         streams = [s for s in self.started.streams if s not in self._ended_streams and stream in (None, s)]
         if not streams:
-            return None
-        behind = min(streams, key=lambda s: self._closed_segments[s])
-        segment = max((n for s, n in self._segments if s == behind), default=-1) + 1
-        _, since_us = self._last.get((REPLAYER_ROLE, ""), ("", self._started_us))
-        return _owed(missing_segment(behind, segment), since_us, phase="segment")
+            missing = Missing("replay/ended", REPLAYER_ROLE, last_id)
+        else:
+            behind = min(streams, key=lambda s: self._closed_segments[s])
+            segment = max((n for s, n in self._segments if s == behind), default=-1) + 1
+            missing = missing_segment(behind, segment)
+            if self._closed_segments[behind] >= self.started.segments[behind]:
+                missing = Missing(f"{behind}/ended", REPLAYER_ROLE, missing.cause)
+        return _owed(missing, since_us, phase="replay")
 
     def silent(
         self, moved_us: dict[str, int], now_us: int, limit_us: int, *, replayer: bool
@@ -352,7 +365,7 @@ class StatusFold:
         found = [one.missing for one in late if one.role != CONDUCTOR_ROLE or not workers]
         if found or owed or not replayer or self.paused or self.ended:
             return found
-        segment = self.next_segment()
+        segment = self.next_published()
         if segment is None or now_us - max(segment.since_us, moved_us.get(REPLAYER_ROLE, 0)) <= limit_us:
             return []
         return [segment.missing]

@@ -253,14 +253,22 @@ async def discard_producer(producer: Any) -> None:
     if sender.sender_task is not None:  # else it would report that it was ended in the middle of something
         sender.sender_task.remove_done_callback(sender._fail_all)
         look_at(sender.sender_task)
-    accumulator.fail_all(kafka_errors.ProducerClosed())
-    await _end(producer.stop, producer.client.close)
-    # aiokafka has put the failure into futures that nobody waits for; asyncio would print each
-    waits = [batch._drain_waiter for batches in accumulator._batches.values() for batch in batches]
+    # aiokafka puts the failure into futures that nobody waits for; asyncio would print each. They are looked at before
+    # it fails: the sender takes batches out of the accumulator even then, stumbles over the first, and that is lost.
+    queued = [batch for batches in accumulator._batches.values() for batch in batches]
+    waits = [
+        wait
+        for batch in [*queued, *accumulator._pending_batches]
+        for wait in (batch._drain_waiter, batch.future)
+    ]
     if producer._txn_manager is not None:
-        waits.append(producer._txn_manager.wait_for_transaction_end())
+        waits += [wait for _, _, wait in producer._txn_manager._pending_txn_offsets]
     for wait in waits:
         look_at(wait)
+    accumulator.fail_all(kafka_errors.ProducerClosed())
+    await _end(producer.stop, producer.client.close)
+    if producer._txn_manager is not None:  # it may be a new one by now
+        look_at(producer._txn_manager.wait_for_transaction_end())
 
 
 def look_at(future: Any) -> None:
