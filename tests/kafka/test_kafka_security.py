@@ -7,14 +7,18 @@ from pathlib import Path
 
 import anyio
 import pytest
+from aiokafka.protocol.admin import CreateAclsRequest
 
 from dev.kafka.brokers import Cluster, start
 from dev.kafka.settings import ADMIN, GUEST
 from simulator.errors import ConfigError, LogError, StallError
-from simulator.log import TopicPartition, open_log
+from simulator.log import Log, TopicPartition, open_log
+from simulator.log.kafka import KafkaLog
+from simulator.topics import Recorder, Topics
 from simulator.workers import run_on
 from tests.kafka.helpers import QUICK, url
 from tests.log.helpers import read, record, values
+from tests.roles.test_conductor import started_with
 
 
 @pytest.fixture(scope="module")
@@ -145,3 +149,39 @@ async def test_a_worker_without_rights_is_told_at_once(
     with pytest.raises(StallError, match="may not read is not seen: name it with --run"):
         async with run_on(place, "any", wait_s=0.1):
             pass
+
+
+DESCRIBE, READ = 8, 3
+"""Kafka's numbers of what may be allowed."""
+
+
+async def allow(log: Log, operation: int, prefix: str) -> None:
+    """Let the guest do this with all topics whose names begin so."""
+    assert isinstance(log, KafkaLog)
+    topic, prefixed, allowed = 2, 4, 3
+    request = CreateAclsRequest(topic, prefix, prefixed, f"User:{GUEST}", "*", operation, allowed)
+    response = await log.admin._client._send_request(request)
+    assert [code for code, _ in response.creation_responses] == [0]
+
+
+async def test_some_rights_are_not_all(secured: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may see that a run is there and not read it is told so at once; who may read it needs nothing more."""
+    place = url(secured, "security=sasl_ssl", f"ca_file={secured.ca_file}")
+    prefix = place.partition("prefix=")[2].partition("&")[0]
+    started = started_with(1, 0)
+    login(monkeypatch, ADMIN, secured.password(ADMIN))
+    async with open_log(place) as log:
+        await log.create_topics(Topics.of(started.run).partitions(1))
+        await log.append([Recorder.for_run(started).record(started)])
+        await allow(log, DESCRIBE, prefix)
+        login(monkeypatch, GUEST, secured.password(GUEST))
+        for run in (started.run, "any"):
+            with (
+                anyio.fail_after(10),
+                pytest.raises(LogError, match=rf"{secured.bootstrap}.*control.*no right"),
+            ):
+                async with run_on(place, run, wait_s=600):
+                    pass
+        await allow(log, READ, prefix)
+        async with run_on(place, "any", wait_s=10) as (_, found):
+            assert found == started
