@@ -107,8 +107,6 @@ class _Trajectory(msgspec.Struct):
     ieu: Outcome | None = None
     failed: str = ""
     """The event with which it ended early, before it is closed."""
-    expected: tuple[str, ...] = ()
-    """Metrics that it must have, once it has closed."""
 
 
 class _Lane(msgspec.Struct):
@@ -133,6 +131,8 @@ class StatusFold:
             for lane, state in self._lanes.items()
             if state.stream == anchor.stream
         }
+        """Those that have not finished: of the others nothing but their number is kept."""
+        self._finished = 0
         self._segments: dict[tuple[str, int], tuple[str, int]] = {}
         """(stream, segment) → its `segment_closed` and when that was written."""
         self._closed_segments: Counter[str] = Counter()
@@ -181,6 +181,9 @@ class StatusFold:
             ):
                 if (trajectory := self._trajectories.get(event.trajectory)) is not None:
                     self._take_part(trajectory, event, wall_us)
+                    if "closed" in trajectory.seen and not self._next(trajectory):
+                        del self._trajectories[event.trajectory]
+                        self._finished += 1
             case _:
                 pass
 
@@ -278,16 +281,13 @@ class StatusFold:
     def status(self) -> Status:
         """How the run stands by what was fed."""
         owed = self.owed()
-        states: Counter[str] = Counter()
+        states = Counter({FINISHED: self._finished}) if self._finished else Counter[str]()
         owing: dict[str, list[str]] = {}
         for one in owed:
             if one.trajectory:
                 owing.setdefault(one.trajectory, []).append(one.phase)
-        for key, trajectory in self._trajectories.items():
-            if key in owing:
-                states[f"waiting for {', '.join(owing[key])}"] += 1
-            else:
-                states[FINISHED if "closed" in trajectory.seen else WAITING] += 1
+        for key in self._trajectories:
+            states[f"waiting for {', '.join(owing[key])}" if key in owing else WAITING] += 1
         replay_only = not self.started.systems
         over = self.ended or (replay_only and self.replayed)
         state = "ended" if over else "paused" if self.paused else "not ended" if self._begun else "not begun"
@@ -349,26 +349,6 @@ class StatusFold:
             if self._closed_segments[behind] >= self.started.segments[behind]:
                 missing = Missing(f"{behind}/ended", REPLAYER_ROLE, missing.cause)
         return _owed(missing, since_us, phase="replay")
-
-    def silent(
-        self, moved_us: dict[str, int], now_us: int, limit_us: int, *, replayer: bool
-    ) -> list[Missing]:
-        """What is owed by roles of which nothing has come for `limit_us`, while nothing moves: the oldest first.
-
-        `moved_us`: role → when its newest event came. An agent or the judge is silent when it owes something for so
-        long; the conductor, and the replayer (only with `replayer`: by the log alone one can't know what its clock
-        waits for), only while none of those owes anything.
-        """
-        owed = self.owed()
-        late = [one for one in owed if now_us - max(one.since_us, moved_us.get(one.role, 0)) > limit_us]
-        workers = [one for one in owed if one.role != CONDUCTOR_ROLE]
-        found = [one.missing for one in late if one.role != CONDUCTOR_ROLE or not workers]
-        if found or owed or not replayer or self.paused or self.ended:
-            return found
-        segment = self.next_published()
-        if segment is None or now_us - max(segment.since_us, moved_us.get(REPLAYER_ROLE, 0)) <= limit_us:
-            return []
-        return [segment.missing]
 
 
 def _owed(missing: Missing, since_us: int, *, lane: str = "", trajectory: str = "", phase: str) -> Owed:

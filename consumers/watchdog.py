@@ -14,7 +14,7 @@ from simulator.events import AnchorEvent, RunStartedEvent
 from simulator.intake import decode_records, read_to_end
 from simulator.log.protocol import Log
 from simulator.topics import Topics
-from simulator.waits import REPLAYER_ROLE, stalled
+from simulator.waits import CONDUCTOR_ROLE, REPLAYER_ROLE, Missing, stalled
 
 _POLL_S = 1.0
 _LONGEST_STEP_S = 5.0
@@ -54,6 +54,27 @@ async def watch(log: Log, started: RunStartedEvent, limit_s: float, *, replayer:
             if now_us - looked_us < min(limit_s / 10, 10.0) * 1e6:
                 continue  # a look goes through all trajectories
             looked_us = now_us
-            missing = fold.silent(moved_us, now_us, round(limit_s * 1e6), replayer=replayer)
+            missing = silent(fold, moved_us, now_us, round(limit_s * 1e6), replayer=replayer)
             if missing:
                 raise StallError(stalled("watchdog", limit_s, missing))
+
+
+def silent(
+    fold: StatusFold, moved_us: dict[str, int], now_us: int, limit_us: int, *, replayer: bool
+) -> list[Missing]:
+    """What is owed by roles of which nothing has come for `limit_us`, while nothing moves: the oldest first.
+
+    `moved_us`: role → when its newest event came. An agent or the judge is silent when it owes something for so
+    long; the conductor, and the replayer (only with `replayer`: by the log alone one can't know what its clock
+    waits for), only while none of those owes anything.
+    """
+    owed = fold.owed()
+    late = [one for one in owed if now_us - max(one.since_us, moved_us.get(one.role, 0)) > limit_us]
+    workers = [one for one in owed if one.role != CONDUCTOR_ROLE]
+    found = [one.missing for one in late if one.role != CONDUCTOR_ROLE or not workers]
+    if found or owed or not replayer or fold.paused or fold.ended:
+        return found
+    segment = fold.next_published()
+    if segment is None or now_us - max(segment.since_us, moved_us.get(REPLAYER_ROLE, 0)) <= limit_us:
+        return []
+    return [segment.missing]

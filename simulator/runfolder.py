@@ -135,8 +135,8 @@ async def _only_run(log: Log, url: str, name: str) -> RunStartedEvent:
     """The run of this name, or the only one. Raises ConfigError where that is none."""
     if not name and len(runs := await runs_of(log)) > 1:
         place, mark, options = url.partition("?")
-        shown = ", ".join(f"{place}/{run}{mark}{options}" for run in runs)
-        raise ConfigError(f"{url} holds {len(runs)} runs; name one: {shown}")
+        example = f"{place}/{runs[0]}{mark}{options}"
+        raise ConfigError(f"{url} holds {len(runs)} runs; name one, as in {example}: {', '.join(runs)}")
     started = await find_run(log, name or None)
     if started is None:
         there = ", ".join(await runs_of(log)) or "none that this user may read"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumers.status import FINISHED, Status, StatusFold
-from consumers.watchdog import watch
+from consumers.watchdog import silent, watch
 from simulator.cli.status import fold_status
 from simulator.errors import StallError
 from simulator.events import AnchorEvent, AnyEvent, ReplayControlEvent, ReplayEndedEvent, RunStartedEvent
@@ -107,17 +107,17 @@ def test_who_is_silent() -> None:
     started = started_with(2, 1)
     fold = StatusFold(started, [anchor])
     fold.feed(started, 0)
-    assert fold.silent({}, 10, 5, replayer=False) == []
-    assert [m.event for m in fold.silent({}, 10, 5, replayer=True)] == ["A1_JAKE/segment/0"]
+    assert silent(fold, {}, 10, 5, replayer=False) == []
+    assert [m.event for m in silent(fold, {}, 10, 5, replayer=True)] == ["A1_JAKE/segment/0"]
     pause = ReplayControlEvent(id="p", run="run", event_time_us=0, action="pause")
     fold.feed(pause, 1)
-    assert fold.silent({}, 10, 5, replayer=True) == []
+    assert silent(fold, {}, 10, 5, replayer=True) == []
     fold.feed(delta_of(anchor), 20)
     owed = [missing_of(f"{LANE}/s0/e0", "T1", f"{LANE}/delta/0")]
-    assert fold.silent({}, 26, 5, replayer=False) == owed
+    assert silent(fold, {}, 26, 5, replayer=False) == owed
     assert owed[0].role == CONDUCTOR_ROLE
-    assert fold.silent({CONDUCTOR_ROLE: 22}, 26, 5, replayer=False) == []  # slow, and it moves
-    assert fold.silent({JUDGE_ROLE: 22}, 26, 5, replayer=False) == owed
+    assert silent(fold, {CONDUCTOR_ROLE: 22}, 26, 5, replayer=False) == []  # slow, and it moves
+    assert silent(fold, {JUDGE_ROLE: 22}, 26, 5, replayer=False) == owed
 
 
 async def watched(path: Path, limit_s: float, *events: AnyEvent) -> None:

@@ -49,8 +49,8 @@ def test_a_run_is_read_by_its_address(kafka_broker: Cluster, tmp_path: Path) -> 
     other = run_there(log, tmp_path / "other", "full_context")
     refused = egostream("scores", log)
     assert refused.code == 2
-    for name in (run, other):
-        assert f"{place}/{name}?{options}" in one_line(refused)
+    assert f"name one, as in {place}/{min(run, other)}?{options}: " in one_line(refused)
+    assert max(run, other) in one_line(refused)
     assert egostream("scores", f"{place}/{other}/?{options}", "--json").code == 0
     unknown = one_line(egostream("tap", f"{place}/run-nobody?{options}", "tasks"))
     assert "no run run-nobody" in unknown
