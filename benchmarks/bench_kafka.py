@@ -46,7 +46,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from adapters.memory import LaneContext, MemorySystem
 from adapters.registry import open_system
 from benchmarks.bench_replay import default_data
-from consumers.agent import agent_role, run_agent
+from consumers.agent import run_agent
 from dev.kafka.brokers import start
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset
@@ -58,6 +58,7 @@ from simulator.intake import read_to_end
 from simulator.log import Log, Record, open_log
 from simulator.log.kafka_config import parse_kafka_url
 from simulator.topics import Recorder, Topics
+from simulator.waits import agent_role
 
 BATCH = 1000
 RATIOS = (
@@ -211,6 +212,16 @@ async def wait_ready(log: Log, topics: Topics) -> None:
             pass
 
 
+class StartingClock(Clock):
+    """Knows when the replay began: then it is set to the first event."""
+
+    began_s = math.nan
+
+    def jump(self, t_us: int) -> None:
+        self.began_s = time.perf_counter()
+        super().jump(t_us)
+
+
 async def append(url: str, dataset: Dataset, max_batch: int) -> float:
     """Seconds of the replay into the log, from its first event to its end, nobody else being there."""
     started = run_of(dataset, new_run())
@@ -229,7 +240,8 @@ async def append(url: str, dataset: Dataset, max_batch: int) -> float:
 
 
 async def end_to_end(url: str, dataset: Dataset, max_batch: int) -> float:
-    """Seconds from the start of the replay, the agent being ready, until every delta is in the log."""
+    """Seconds from the first event of the replay, the agent being ready and the replayer at its place, until every
+    delta is in the log."""
     started = run_of(dataset, new_run())
     topics = Topics.of(started.run)
     segments = sum(started.segments.values())
@@ -245,13 +257,12 @@ async def end_to_end(url: str, dataset: Dataset, max_batch: int) -> float:
         async with anyio.create_task_group() as roles, log.subscribe([topics.deltas]) as deltas:
             roles.start_soon(run_agent, log, started, "null", open_memory)
             await wait_ready(log, topics)
-            began_s = time.perf_counter()
-            clock = Clock(0, math.inf)
+            clock = StartingClock(0, math.inf)
             roles.start_soon(partial(replay, log, Recorder.for_run(started), lifelogs, clock, options))
             missing = segments
             while missing:
                 missing -= len(await deltas.poll())
-            spent_s = time.perf_counter() - began_s
+            spent_s = time.perf_counter() - clock.began_s
             roles.cancel_scope.cancel()
         found = [decode(record.value) async for record in read_to_end(log, [topics.deltas])]
     ids = [event.id for event in found if isinstance(event, DeltaEvent)]

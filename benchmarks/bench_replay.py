@@ -25,7 +25,7 @@ import anyio
 
 from adapters.memory import LaneContext, MemorySystem
 from adapters.registry import open_system
-from consumers.agent import agent_role, run_agent
+from consumers.agent import run_agent
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset
 from producers.replayer import ReplayOptions, replay
@@ -34,6 +34,7 @@ from simulator.clock import Clock
 from simulator.events import RunStartedEvent, decode, encode
 from simulator.log import SqliteLog
 from simulator.topics import Recorder, Topics
+from simulator.waits import agent_role
 
 BATCH = 1000
 RUN = "bench"

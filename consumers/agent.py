@@ -42,16 +42,12 @@ from simulator.log.protocol import Log, StoredRecord, TopicPartition
 from simulator.outbox import Outbox, Ticket
 from simulator.ownership import Ownership
 from simulator.topics import Recorder, Topics, partition_of, wall_us
+from simulator.waits import agent_role
 
 OpenMemory = Callable[[str, str], MemorySystem]
 """(lane, stream) → a new, empty memory system."""
 
 _Work = tuple[Segment, str, Ticket]
-
-
-def agent_role(system: str) -> str:
-    """The name under which a system's agent says `ready`."""
-    return f"agent.{system}"
 
 
 async def run_agent(

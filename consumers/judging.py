@@ -41,8 +41,7 @@ from simulator.ownership import Ownership
 from simulator.protocols.streammembench import STEPS, trajectory_id
 from simulator.protocols.tally import Tally
 from simulator.topics import Recorder, Topics, partition_of
-
-JUDGE_ROLE = "judge"
+from simulator.waits import JUDGE_ROLE
 
 _METRIC_OF_RESPONSE: dict[tuple[str, str], Metric] = {
     ("R1", "committed"): "ieu",

@@ -8,14 +8,15 @@ from contextlib import asynccontextmanager
 import anyio
 from anyio.abc import TaskGroup
 
-from simulator.log.protocol import Log, Record
+from producers.tenure import Appends
+from simulator.log.protocol import Record
 
 
 class AppendAhead:
     """Appends in the background, one batch at a time: the next one begins when the one before is in the log, so
     that an append that fails never leaves a gap. Use `append_ahead`."""
 
-    def __init__(self, log: Log, tasks: TaskGroup) -> None:
+    def __init__(self, log: Appends, tasks: TaskGroup) -> None:
         self._log = log
         self._tasks = tasks
         self._settled = anyio.Event()
@@ -52,7 +53,7 @@ class AppendAhead:
 
 
 @asynccontextmanager
-async def append_ahead(log: Log) -> AsyncIterator[AppendAhead]:
+async def append_ahead(log: Appends) -> AsyncIterator[AppendAhead]:
     """Append ahead; at the end, wait for what is under way. The first error, of the body or of an append, is
     raised as it is and not in a group."""
     async with anyio.create_task_group() as tasks:

@@ -20,9 +20,11 @@ from simulator.errors import FencedError, InvariantError, StallError
 from simulator.events import (
     AnchorEvent,
     AnyEvent,
+    CommitEvent,
     CommittedEvent,
     DeltaEvent,
     Event,
+    FeedbackEvent,
     LaneEvent,
     LaneFailedEvent,
     ReadyEvent,
@@ -39,8 +41,7 @@ from simulator.outbox import positions_after
 from simulator.ownership import Ownership
 from simulator.protocols.streammembench import INPUTS, input_of
 from simulator.topics import Recorder, Topics, partition_of
-
-CONDUCTOR_ROLE = "conductor"
+from simulator.waits import CONDUCTOR_ROLE, stalled
 
 _log = structlog.get_logger(__name__)
 
@@ -72,6 +73,8 @@ class _Past(msgspec.Struct):
     published: set[str] = msgspec.field(default_factory=set)
     closed: set[str] = msgspec.field(default_factory=set)
     begun: dict[str, str] = msgspec.field(default_factory=dict)
+    taken: set[str] = msgspec.field(default_factory=set)
+    """Ids of the answers that its events rest on: each that was taken led to one."""
     released: dict[str, int] = msgspec.field(default_factory=dict)
     ended: RunEndedEvent | None = None
 
@@ -118,7 +121,12 @@ class _Conducting:
             event async for event in self._events([self.topics.anchors]) if isinstance(event, AnchorEvent)
         ]
         self.conductor = Conductor(
-            self.started, anchors, closed=past.closed, begun=past.begun, released=past.released
+            self.started,
+            anchors,
+            closed=past.closed,
+            taken=past.taken,
+            begun=past.begun,
+            released=past.released,
         )
         self.asked_s = {}
         ended = await self._rebuild(past)
@@ -151,6 +159,8 @@ class _Conducting:
         written = [topics.tasks, topics.feedback, topics.commits, topics.control, topics.dead]
         async for event in self._events(written):
             past.published.add(event.id)
+            if isinstance(event, TaskEvent | FeedbackEvent | CommitEvent | TrajectoryClosedEvent):
+                past.taken.update(event.causes)
             if isinstance(event, TaskEvent) and event.phase == "T1":
                 past.begun[event.trajectory] = event.lane
             elif isinstance(event, TrajectoryClosedEvent):
@@ -273,8 +283,7 @@ class _Conducting:
         if anyio.current_time() - moved_s <= self.stall_timeout_s:
             return
         if waits := self.conductor.waits_for():
-            shown = "; ".join(waits[:5]) + (f"; and {len(waits) - 5} more" if len(waits) > 5 else "")
-            raise StallError(f"conductor: nothing came for {self.stall_timeout_s:g} s; it waits for {shown}")
+            raise StallError(stalled(CONDUCTOR_ROLE, self.stall_timeout_s, waits))
 
 
 def _kind(record: StoredRecord) -> bytes:

@@ -29,6 +29,7 @@ from simulator.events import (
 from simulator.fair import FairQueue
 from simulator.protocols.streammembench import Trajectory, trajectory_id
 from simulator.protocols.tally import Tally
+from simulator.waits import Missing, missing_delta, missing_of
 
 
 class _Unbegun(NamedTuple):
@@ -61,7 +62,8 @@ class Conductor:
     limits say (in isolation `shared`, one a lane), the others wait for their turn.
 
     `closed`: the trajectories that have ended by what the log holds already. They are not run again,
-    whatever is read of them: one that was given up would otherwise take a late answer after a restart.
+    whatever is read of them: one that was given up would otherwise take a late answer after a restart. `taken`: the
+    ids of what they took; any other answer of theirs came too late, now as before the restart.
     `begun`: trajectory → lane, of those whose T1 it holds; they go on whatever the limit is now, and no other
     takes their place.
     `released`: lane → the newest segment whose snapshot is released by what the log holds.
@@ -74,10 +76,12 @@ class Conductor:
         *,
         closed: Collection[str] = (),
         begun: Mapping[str, str] | None = None,
+        taken: Collection[str] = (),
         released: Mapping[str, int] | None = None,
     ) -> None:
         self.started = started
         self._past = frozenset(closed)
+        self._taken = frozenset(taken)
         self.shared = started.isolation == "shared"
         self._turns: FairQueue[_Unbegun] = FairQueue(
             started.limits.open_trajectories, per_lane=1 if self.shared else None
@@ -188,7 +192,7 @@ class Conductor:
     def _take_answer(self, state: _LaneState, event: ResponseEvent | CommittedEvent) -> list[Event]:
         trajectory = state.open.get(event.trajectory)
         if trajectory is None:
-            if event.trajectory in self._past:
+            if event.trajectory in self._past and event.id in self._taken:
                 return []
             raise InvariantError(f"no open trajectory {event.trajectory}", (event.id,))
         if isinstance(event, ResponseEvent):
@@ -326,18 +330,22 @@ class Conductor:
         )
         return ingested and self.finished == self.trajectories
 
-    def waits_for(self) -> list[str]:
-        """What must come from agents and judges before anything else can, in words: answers, commits and
-        verdicts of open trajectories and, once all has been replayed, deltas."""
+    def waits_for(self) -> list[Missing]:
+        """What must come from agents and judges before anything else can: answers, commits and verdicts of open
+        trajectories and, once all has been replayed, deltas."""
         waits = [
-            f"{', '.join(trajectory.waiting)} of {trajectory.id}"
+            missing_of(trajectory.id, name)
             for state in self.lanes.values()
             for trajectory in state.open.values()
+            for name in trajectory.waiting
+            if name != "ieu" or "R1" in trajectory.taken  # else the judge waits as well
         ]
-        waits += [f"the verdicts of {trajectory}" for trajectory in sorted(self._closed)]
         waits += [
-            f"the delta of segment {segment} of {lane}" for lane, segment in self.owing_deltas().items()
+            missing_of(trajectory, metric)
+            for trajectory in sorted(self._closed)
+            for metric in self._tally.missing(trajectory)
         ]
+        waits += [missing_delta(lane, segment) for lane, segment in self.owing_deltas().items()]
         return waits
 
     def _open_next(self) -> list[Event]:

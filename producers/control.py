@@ -11,7 +11,7 @@ from anyio.abc import TaskStatus
 from simulator.clock import Clock
 from simulator.events import ReplayControlEvent, RunEndedEvent, RunStartedEvent
 from simulator.intake import decode_records
-from simulator.log.protocol import Log
+from simulator.log.protocol import Log, StoredRecord
 from simulator.topics import Recorder, Topics, wall_us
 
 
@@ -38,22 +38,31 @@ async def obey_control(
     log: Log,
     started: RunStartedEvent,
     clock: Clock,
+    since_us: int,
     *,
     task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
 ) -> None:
     """Follow the control topic and set the clock by it, until the run ends or the task is cancelled. Started before
-    the replay: then nothing is missed that is said once the run can be found. What was said to a replay that was cut
-    short is not said to the one that goes on."""
+    the replay.
+
+    `since_us`: the wall time at which the command to replay was given, before it read its data. What is said from
+    then on is heard; what was said before, to a replay that was cut short, is not said to the one that goes on. (Only
+    that moment rests on wall clocks: on machines whose clocks differ, it is off by so much.)
+    """
     topics = Topics.of(started.run)
-    begun = any((await log.end_offsets([topics.observations])).values())
-    start = await log.end_offsets([topics.control]) if begun else {}
-    async with log.subscribe([topics.control], start=start) as subscription:
-        task_status.started()
+    ends = await log.end_offsets([topics.control])
+    async with log.subscribe([topics.control]) as subscription:
+        caught_up = False
         while True:
-            for event, _ in decode_records(started.run, await subscription.poll())[0]:
-                if isinstance(event, RunEndedEvent):
+            if not caught_up and all([await subscription.position(tp) >= end for tp, end in ends.items()]):
+                caught_up = True
+                task_status.started()  # what was said before holds before anything is published
+            for event, record in decode_records(started.run, await subscription.poll())[0]:
+                if isinstance(event, RunEndedEvent) and caught_up:
                     return
                 if not isinstance(event, ReplayControlEvent):
+                    continue
+                if not caught_up and _said_us(record) < since_us:
                     continue
                 if event.action == "pause":
                     clock.pause()
@@ -61,3 +70,9 @@ async def obey_control(
                     clock.resume()
                 else:
                     clock.set_rate(math.inf if event.rate is None else event.rate)
+
+
+def _said_us(record: StoredRecord) -> int:
+    """When it was said, in wall time; now, where that is not noted."""
+    noted = next((value for name, value in record.headers if name == "wall_us"), b"")
+    return int(noted) if noted.isdigit() else wall_us()

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.events import DeltaEvent, Event, Isolation, LaneFailedEvent, SegmentReleasedEvent
+from simulator.waits import Missing, missing_delta, missing_release
 
 
 class LaneProgress:
@@ -65,15 +66,12 @@ class LaneProgress:
         is there, and every lane has released the segment `max_unreleased` before."""
         return not (self.owing_before(stream, segment) or self.holding_before(stream, segment))
 
-    def waits_for(self, stream: str, segment: int) -> list[str]:
-        """What a segment's observations wait for, in words; empty when they may be published."""
+    def waits_for(self, stream: str, segment: int) -> list[Missing]:
+        """What a segment's observations wait for; empty when they may be published."""
         return [
+            *(missing_delta(lane, self._delta[lane] + 1) for lane in self.owing_before(stream, segment)),
             *(
-                f"the delta of segment {self._delta[lane] + 1} of {lane}"
-                for lane in self.owing_before(stream, segment)
-            ),
-            *(
-                f"the release of segment {self._released[lane] + 1} by {lane}"
+                missing_release(lane, self._released[lane] + 1)
                 for lane in self.holding_before(stream, segment)
             ),
         ]

@@ -5,7 +5,8 @@ there whole or not at all. The clock may be paused, resumed, or run at another r
 makes all that lies before its target due at once, a jump back makes what follows wait: streams are gapless,
 so neither leaves out or repeats anything. To replay only a part, give `start_us` and `end_us`.
 
-A replay that was cut short goes on where the log ends, given the same inputs.
+A replay that was cut short goes on where the log ends, given the same inputs. One replays; others that were started
+stand by, and the next goes on when it is gone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from anyio.lowlevel import checkpoint
 from producers.ahead import AppendAhead, append_ahead
 from producers.lifelog import Lifelog
 from producers.pacing import LaneProgress, Lateness, LatenessMeter
+from producers.tenure import Appends, work_alone
 from producers.timeline import Part, Stretch, Upcoming, stretches
 from simulator.clock import Clock, Wake
 from simulator.errors import ConfigError, InvariantError, StallError
@@ -42,6 +44,7 @@ from simulator.events import (
 from simulator.intake import decode_records, read_to_end
 from simulator.log.protocol import Log, Record, Subscription
 from simulator.topics import Recorder, wall_us
+from simulator.waits import REPLAYER_ROLE, Missing, missing_ready, stalled
 
 _log = structlog.get_logger(__name__)
 
@@ -140,25 +143,39 @@ async def replay(
     total = options.loop * sum(len(part.seqs) for part in parts.values())
     if not total:
         raise ConfigError("nothing to replay: no whole segment lies between start and end")
-    upcoming = Upcoming(
-        stretches(lifelogs, recorder.run, start_us=options.start_us, end_us=options.end_us, loop=options.loop)
-    )
-    async with log.subscribe((recorder.topics.control, recorder.topics.deltas)) as feed:
-        lanes = _Lanes(log, recorder, feed, parts, options)
-        await lanes.wait_ready()
-        published = await _published(log, recorder)
-        return await _Replay(log, recorder, clock, options, lanes, upcoming, total, progress).run(
-            parts, published
+
+    async def alone(into: Appends) -> ReplayStats:
+        upcoming = Upcoming(
+            stretches(
+                lifelogs, recorder.run, start_us=options.start_us, end_us=options.end_us, loop=options.loop
+            )
         )
+        async with log.subscribe((topics.control, topics.deltas)) as feed:
+            lanes = _Lanes(into, recorder, feed, parts, options)
+            await lanes.wait_ready()
+            published, ended = await _published(log, recorder)
+            return await _Replay(into, recorder, clock, options, lanes, upcoming, total, progress).run(
+                parts, published, ended=ended
+            )
+
+    topics = recorder.topics
+    guarded = (topics.observations, topics.control)
+    return await work_alone(log, f"{recorder.run}.{REPLAYER_ROLE}", topics.control, guarded, alone)
 
 
-async def _published(log: Log, recorder: Recorder) -> Counter[str]:
-    """How many events of each stream are in the log: a replay that was cut short goes on after them."""
+async def _published(log: Log, recorder: Recorder) -> tuple[Counter[str], bool]:
+    """How many events of each stream are in the log, and whether the replay has ended there: one that was cut short
+    goes on after them."""
     counts: Counter[str] = Counter()
+    ended = False
     async for record in read_to_end(log, (recorder.topics.observations,)):
         events, _ = decode_records(recorder.run, (record,))
         counts.update(event.stream for event, _ in events)
-    return counts
+    if counts:
+        async for record in read_to_end(log, (recorder.topics.control,)):
+            events, _ = decode_records(recorder.run, (record,))
+            ended |= any(isinstance(event, ReplayEndedEvent) for event, _ in events)
+    return counts, ended
 
 
 class _Lanes:
@@ -166,7 +183,7 @@ class _Lanes:
 
     def __init__(
         self,
-        log: Log,
+        log: Appends,
         recorder: Recorder,
         feed: Subscription,
         parts: Mapping[str, Part],
@@ -187,7 +204,6 @@ class _Lanes:
         )
         self._moves = 0
         self._closings = 0
-        self.replay_ended = False
         self.max_lag = 0
         self.max_unreleased = 0
 
@@ -197,9 +213,9 @@ class _Lanes:
         while missing := [role for role in self._options.required if role not in self._ready]:
             left_s = deadline - anyio.current_time()
             if left_s <= 0:
-                raise StallError(
-                    f"replayer: not ready after {self._options.ready_timeout_s:g} s: {', '.join(missing)}"
-                )
+                who = f"{REPLAYER_ROLE} before it begins"
+                owed = [missing_ready(role) for role in missing]
+                raise StallError(stalled(who, self._options.ready_timeout_s, owed))
             await self._read(min(_POLL_S, left_s))
 
     def open_as_known(self, stream: str, segment: int) -> bool:
@@ -244,22 +260,14 @@ class _Lanes:
         self.max_lag = max(self.max_lag, self._progress.lag(stream, segment))
         self.max_unreleased = max(self.max_unreleased, self._progress.unreleased(stream, segment))
 
-    async def drain(self) -> None:
-        """Read all that is there."""
-        while await self._read(0):
-            pass
-
     async def await_attached(self, last_segments: Mapping[str, int]) -> None:
         """Wait until attached agents owe no delta; give those up that are silent."""
         if self._options.attached:
             await self._wait(lambda: self._options.attached.intersection(self._progress.owing(last_segments)))
 
     async def _wait_lanes(self, stream: str, segment: int) -> None:
-        def waits() -> str:
-            return (
-                f"{stream} stands before segment {segment}; it waits for "
-                f"{', '.join(self._progress.waits_for(stream, segment))}"
-            )
+        def waits() -> list[Missing]:
+            return progress.waits_for(stream, segment)
 
         progress = self._progress
         await self._wait(lambda: progress.owing_before(stream, segment), waits)
@@ -268,7 +276,7 @@ class _Lanes:
     async def _wait(
         self,
         behind: Callable[[], Collection[str]],
-        waits: Callable[[], str] = str,
+        waits: Callable[[], list[Missing]] = list,
         *,
         releases: bool = False,
     ) -> None:
@@ -288,7 +296,7 @@ class _Lanes:
                 if self._moved(releases) != moves:
                     moves, moved_s = self._moved(releases), anyio.current_time()
             elif ours:
-                raise StallError(f"replayer: no lane moved for {limit_s:g} s: {waits()}")
+                raise StallError(stalled(REPLAYER_ROLE, limit_s, waits()))
             else:
                 await self._give_up(lanes, limit_s)
 
@@ -321,8 +329,6 @@ class _Lanes:
             match event:
                 case ReadyEvent():
                     self._ready.add(event.role)
-                case ReplayEndedEvent():
-                    self.replay_ended = True
                 case TrajectoryClosedEvent():
                     self._closings += 1
                 case _:
@@ -335,7 +341,7 @@ class _Replay:
 
     def __init__(
         self,
-        log: Log,
+        log: Appends,
         recorder: Recorder,
         clock: Clock,
         options: ReplayOptions,
@@ -360,7 +366,7 @@ class _Replay:
         self._held_s = 0.0
         self._held_until_s = -math.inf
 
-    async def run(self, parts: Mapping[str, Part], published: Counter[str]) -> ReplayStats:
+    async def run(self, parts: Mapping[str, Part], published: Counter[str], *, ended: bool) -> ReplayStats:
         clock, real, taken, upcoming = self._clock, self._clock.real, self._taken, self._upcoming
         self._gates = {stream: part.segments.start for stream, part in parts.items()}
         self._pass_over(published)
@@ -382,7 +388,8 @@ class _Replay:
                 else:
                     await self._publish_timed()
         await self._lanes.await_attached({stream: part.segments.stop - 1 for stream, part in parts.items()})
-        await self._end(resumed=published.total() > 0)
+        if not ended:
+            await self._end()
         wall_s = real.now() - began_s
         return ReplayStats(
             observations=taken.observations - before.observations,
@@ -487,11 +494,7 @@ class _Replay:
         late_us = self._lateness.add(due_s, real.now())
         self._tell(self._so_far(late_us), last=self._upcoming.head is None)
 
-    async def _end(self, *, resumed: bool) -> None:
-        if resumed:
-            await self._lanes.drain()
-            if self._lanes.replay_ended:
-                return
+    async def _end(self) -> None:
         ended = ReplayEndedEvent(
             id="replay/ended",
             run=self._recorder.run,

@@ -13,17 +13,16 @@ from msgspec.structs import replace
 
 from adapters.memory import Fork
 from adapters.registry import SystemSpec, capabilities, parse_spec
-from consumers.agent import agent_role
-from consumers.judging import JUDGE_ROLE
 from judges.deterministic import official_judges
 from judges.panel import JudgePanel
 from producers.canaries import plant_canaries
-from producers.conduct import CONDUCTOR_ROLE
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset, Lifelog
 from simulator.errors import ConfigError
 from simulator.events import Isolation, Limits, Means, Metric, RunStartedEvent, identity_digest
 from simulator.marks import IDENTITY_FIELD
+from simulator.topics import wall_us
+from simulator.waits import CONDUCTOR_ROLE, JUDGE_ROLE, agent_role
 
 MAX_PARTITIONS = 4
 _MEANS: Final[Mapping[Fork, Means | None]] = {
@@ -37,7 +36,8 @@ _MEANS: Final[Mapping[Fork, Means | None]] = {
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a run is asked for. `rate`: simulated seconds per real second; `limits`: what may be under way at
     once; no part of the run's identity; `segments`: only so many first segments of each stream;
-    `call_timeout_s`: after this long, an ingest, answer or commit has failed.
+    `call_timeout_s`: after this long, an ingest, answer or commit has failed; `stall_timeout_s`: after this long
+    without anything of a role that owes something, the run has.
 
     `log`: where the events go, `kafka://host:port` or a file; None means a file in `out`. `attached`: labels of
     systems whose agents run elsewhere and attach to the log; `answer_timeout_s`: how long such an agent may take for
@@ -64,9 +64,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     call_timeout_s: float = 600.0
     overwrite: bool = False
     canaries: int = 0
+    stall_timeout_s: float | None = None
 
 
-_OF_THE_DAY = ("out", "log", "overwrite", "rate", "policy")
+_OF_THE_DAY = ("out", "log", "overwrite", "rate", "policy", "stall_timeout_s")
 """Options that say where and how fast, not what."""
 
 
@@ -94,10 +95,13 @@ class Plan(msgspec.Struct, frozen=True):
     dataset: Dataset
     systems: tuple[SystemSpec, ...]
     started: RunStartedEvent
+    asked_us: int
+    """Wall time at which the run was asked for."""
 
 
 def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = None) -> Plan:
     """Check the options and read the dataset. Blocking. Raises ConfigError and DatasetError."""
+    asked_us = wall_us()
     systems = _systems(options)
     numbers = {"top_k": options.top_k, "word_budget": options.word_budget}
     for name, value in (numbers | msgspec.structs.asdict(options.limits)).items():
@@ -133,7 +137,7 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
     means = unforked(systems, options.isolation)
     if means:  # a branch that was made in another way may be another memory, of a system that isn't the same each time
         identity["means"] = " ".join(f"{label}={kind}" for label, kind in means.items())
-    return Plan(options, dataset, systems, announce(options, dataset, systems, identity))
+    return Plan(options, dataset, systems, announce(options, dataset, systems, identity), asked_us)
 
 
 def announce(

@@ -88,7 +88,7 @@ def _only(plan: Plan, rows: Sequence[Row], identity: dict[str, str]) -> Plan:
     started = announce(
         options, dataset, systems, {**plan.started.identity, **identity, "only": " ".join(only)}, only
     )
-    return Plan(options, dataset, systems, started)
+    return Plan(options, dataset, systems, started, plan.asked_us)
 
 
 async def run_retry(

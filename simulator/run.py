@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 from adapters.memory import LaneContext, MemorySystem
 from adapters.registry import SystemSpec, capabilities, open_system
-from consumers.agent import agent_role, run_agent
+from consumers.agent import run_agent
 from consumers.calls import CallLimit, close_all
 from consumers.homes import Isolating, new_folder
-from consumers.judging import JUDGE_ROLE, run_judges
+from consumers.judging import run_judges
 from consumers.monitor import Progress, monitor
 from consumers.scores import Scores
+from consumers.watchdog import watch
 from judges.deterministic import official_judges
 from judges.panel import JudgePanel
 from producers.conduct import conduct
@@ -42,6 +43,7 @@ from simulator.results import read_results, write_results
 from simulator.runfolder import MEMORIES_NAME, enter_folder, find_run, note_run
 from simulator.scratch import scratch_folder
 from simulator.topics import Recorder, Topics
+from simulator.waits import JUDGE_ROLE, agent_role
 
 _log = structlog.get_logger(__name__)
 
@@ -175,14 +177,16 @@ def longest_answer_s(started: RunStartedEvent, call_timeout_s: float = 600.0) ->
     )  # each ingested, and the load
 
 
+def longest_silence_s(started: RunStartedEvent, call_timeout_s: float = 600.0) -> float:
+    """After how long a silence of a role that owes something is an error: long after every call's own deadline."""
+    attached_s = started.answer_timeout_s if started.attached else 0.0
+    return max(longest_answer_s(started, call_timeout_s), attached_s) + 1200
+
+
 async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
     """The replayer's role, obeying the control topic."""
     options, started = plan.options, plan.started
-    move_s = longest_ingest_s(started, options.call_timeout_s) + 300
-    if (
-        started.isolation == "shared"
-    ):  # a lane moves on once a trajectory has been through: calls of memory and judges
-        move_s *= 7
+    move_s = options.stall_timeout_s or longest_ingest_s(started, options.call_timeout_s) + 300
     replay_options = ReplayOptions(
         policy=options.policy,
         required=started.required,
@@ -196,7 +200,7 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
     )
     lifelogs = list(plan.dataset.lifelogs.values())
     async with anyio.create_task_group() as tasks:
-        await tasks.start(obey_control, log, started, clock)
+        await tasks.start(obey_control, log, started, clock, plan.asked_us)
         stats = await replay(log, Recorder.for_run(started), lifelogs, clock, replay_options)
         limits = started.limits
         behind = (
@@ -240,7 +244,8 @@ async def _run_roles(
         roles.start_soon(run_replayer, log, plan, clock, name="replayer")
         if show is not None:
             roles.start_soon(monitor, log, started, show, name="monitor")
-        stall_timeout_s = longest_answer_s(started, options.call_timeout_s) + 1200
+        stall_timeout_s = options.stall_timeout_s or longest_silence_s(started, options.call_timeout_s)
+        roles.start_soon(watch, log, started, stall_timeout_s, name="watchdog")
         await conduct(log, started, stall_timeout_s=stall_timeout_s)
 
 

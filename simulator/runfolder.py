@@ -1,4 +1,4 @@
-"""A run's folder: where its log is, which run it holds, and how to read it again."""
+"""Where a run is: its folder, which says where its log is, or the log's own address; and how to read it again."""
 
 from __future__ import annotations
 
@@ -110,10 +110,26 @@ def read_note(note: Path) -> Note:
         raise ConfigError(f"{note} is no note of a run: {error}") from error
 
 
+def split_address(address: str) -> tuple[str, str]:
+    """A log's address with a run's id behind it (`kafka://host:port/RUN-ID?option=value`) as the log's address
+    and the id; that is empty where none is given."""
+    rest, mark, options = address.partition("?")
+    scheme, _, place = rest.partition("://")
+    servers, _, run = place.partition("/")
+    return f"{scheme}://{servers}{mark}{options}", run.rstrip("/")
+
+
 @asynccontextmanager
-async def open_run(folder: Path) -> AsyncIterator[tuple[Log, RunStartedEvent]]:
-    """The log of a finished or running run, and its first event. `folder` may also name a log file itself.
-    Raises ConfigError where there is no run."""
+async def open_run(run: str | Path) -> AsyncIterator[tuple[Log, RunStartedEvent]]:
+    """The log of a finished or running run, and its first event. `run`: its folder, a log file that holds one run, or
+    the address of a log (`kafka://...`), with `/RUN-ID` unless it holds one run. Raises ConfigError where there is no
+    run, or several."""
+    if "://" in str(run):
+        url, name = split_address(str(run))
+        async with open_log(url) as log:
+            yield log, await _only_run(log, url, name)
+        return
+    folder = Path(run)
     note, path = folder / NOTE_NAME, log_path(folder) if await anyio.Path(folder).is_dir() else folder
     where = Note(log=str(path), run="")
     if await anyio.Path(note).is_file():
@@ -135,13 +151,32 @@ async def open_run(folder: Path) -> AsyncIterator[tuple[Log, RunStartedEvent]]:
         yield log, started
 
 
+async def _only_run(log: Log, url: str, name: str) -> RunStartedEvent:
+    """The run of this name, or the only one. Raises ConfigError where that is none."""
+    if not name and len(runs := await runs_of(log)) > 1:
+        place, mark, options = url.partition("?")
+        example = f"{place}/{runs[0]}{mark}{options}"
+        raise ConfigError(f"{url} holds {len(runs)} runs; name one, as in {example}: {', '.join(runs)}")
+    started = await find_run(log, name or None)
+    if started is None:
+        there = ", ".join(await runs_of(log)) or "none that this user may read"
+        raise ConfigError(f"there is no run {name + ' ' if name else ''}on {url}; there is: {there}")
+    return started
+
+
+async def runs_of(log: Log) -> list[str]:
+    """The ids of all runs that a log shows, sorted; one may not have begun yet."""
+    return sorted(
+        topic.removesuffix(".control") for topic in await log.topics() if topic.endswith(".control")
+    )
+
+
 async def find_run(log: Log, run: str | None = None) -> RunStartedEvent | None:
-    """The first event of a run (or of any run) in a log; None where there is none."""
-    for topic in sorted(await log.topics()):
-        owner, _, name = topic.rpartition(".")
-        if name != "control" or run not in (None, owner):
-            continue
-        async with aclosing(read_to_end(log, [topic])) as records:
+    """The first event of a run (or of any run) in a log; None where there is none. Raises LogError for a named run
+    that this user may not read."""
+    owners = await runs_of(log) if run is None else [run] if await log.exists(f"{run}.control") else []
+    for owner in owners:
+        async with aclosing(read_to_end(log, [f"{owner}.control"])) as records:
             async for record in records:
                 for event, _ in decode_records(owner, [record])[0]:
                     if isinstance(event, RunStartedEvent):

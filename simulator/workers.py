@@ -16,6 +16,7 @@ from consumers.agent import run_agent
 from consumers.judging import run_judges
 from consumers.monitor import Progress, monitor
 from consumers.scores import Scores
+from consumers.watchdog import watch
 from judges.deterministic import official_judges
 from judges.panel import JudgePanel
 from producers.conduct import conduct
@@ -27,8 +28,8 @@ from simulator.log import open_log
 from simulator.log.protocol import Log
 from simulator.plan import Plan, means_of, metrics_of, noted
 from simulator.results import read_results, write_results
-from simulator.run import Opener, begin, longest_answer_s, memory_folder, preamble, run_replayer
-from simulator.runfolder import enter_folder, find_run, note_run
+from simulator.run import Opener, begin, longest_silence_s, memory_folder, preamble, run_replayer
+from simulator.runfolder import enter_folder, find_run, note_run, runs_of
 from simulator.scratch import user_base
 from simulator.topics import Topics
 
@@ -113,10 +114,18 @@ async def judge_worker(url: str, run: str, *, wait_s: float = 60.0) -> None:
         await run_judges(log, started, panel)
 
 
-async def conductor_worker(url: str, run: str, *, wait_s: float = 60.0) -> RunEndedEvent:
-    """Conduct."""
+async def conductor_worker(
+    url: str, run: str, *, wait_s: float = 60.0, stall_timeout_s: float | None = None
+) -> RunEndedEvent:
+    """Conduct, and watch the others. `stall_timeout_s`: how long a role may be silent that owes something, the replayer
+    included; without it, the replayer may, since its clock is its own, and the others as in a run of one process."""
     async with run_on(url, run, wait_s) as (log, started):
-        return await conduct(log, started, stall_timeout_s=longest_answer_s(started) + 1200)
+        limit_s = stall_timeout_s or longest_silence_s(started)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(watch, log, started, limit_s, replayer=stall_timeout_s is not None))
+            ended = await conduct(log, started, stall_timeout_s=limit_s)
+            tasks.cancel_scope.cancel()
+    return ended
 
 
 async def scoreboard_worker(
@@ -142,24 +151,23 @@ async def scoreboard_worker(
 @asynccontextmanager
 async def run_on(url: str, run: str, wait_s: float) -> AsyncIterator[tuple[Log, RunStartedEvent]]:
     """Open a shared log and wait for a run to begin there. Raises StallError when it does not in time, ConfigError
-    when `any` could mean several."""
+    when `any` could mean several, LogError where a run is named whose topics this user may not read."""
     async with open_log(url) as log:
         deadline_s = anyio.current_time() + wait_s
         while True:
-            if run == ANY_RUN:
-                owners = {
-                    topic.rpartition(".")[0] for topic in await log.topics() if topic.endswith(".control")
-                }
-                if len(owners) > 1:
-                    raise ConfigError(
-                        f"{url} holds several runs: name one with --run: {', '.join(sorted(owners))}"
-                    )
+            if run == ANY_RUN and len(owners := await runs_of(log)) > 1:
+                raise ConfigError(f"{url} holds several runs: name one with --run: {', '.join(owners)}")
             started = await find_run(log, None if run == ANY_RUN else run)
             if started is not None:
                 break
             if anyio.current_time() > deadline_s:
+                named, hint = f"{run} ", ""
+                if run == ANY_RUN:
+                    named = ""
+                    # A broker does not tell hidden topics from none, save by name
+                    hint = "; a run that this user may not read is not seen: name it with --run"
                 raise StallError(
-                    f"no run {'' if run == ANY_RUN else run + ' '}began on {url} within {wait_s:g} s"
+                    f"no run {named}began on {url} within {wait_s:g} s{hint if '://' in url else ''}"
                 )
             await anyio.sleep(_LOOK_S)
         yield log, started

@@ -64,6 +64,11 @@ class Cluster:
         """PEM of the certificate that clients of a secured cluster must trust."""
         return self.folder.ca_file
 
+    @property
+    def tls_bootstrap(self) -> str:
+        """The addresses of a secured cluster for clients that show a certificate."""
+        return ",".join(f"127.0.0.1:{broker.tls_port}" for broker in self.state.brokers)
+
     def password(self, user: str) -> str:
         """The password of `admin` (may do everything) or `guest` (may log in and do nothing)."""
         return self.folder.password(user)
@@ -184,8 +189,9 @@ def start(
 ) -> Cluster:
     """Start a cluster (or what is down of it), wait until it is ready, and return it.
 
-    With `sasl`, clients must use SASL_SSL with SCRAM-SHA-512, and only `admin` has rights. A cluster of this
-    name whose data was kept goes on with that data. Raises ToolError where Java or the jars are missing,
+    With `sasl`, clients must use SASL_SSL (SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN) or, at `tls_bootstrap`, TLS with
+    the certificate in the cluster's folder; only `admin` and that certificate have rights. A cluster of this name
+    whose data was kept goes on with that data. Raises ToolError where Java or the jars are missing,
     ClusterError where the brokers do not come up (their folder stays, with their logs).
     """
     if brokers not in (1, 3):

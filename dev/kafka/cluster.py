@@ -104,7 +104,10 @@ def _show(cluster: Cluster, brokers: Sequence[BrokerStatus], as_json: bool) -> N
             state_now = f"pid {broker.pid}, {sees}" if broker.running else "down"
             print(f"  broker {broker.id}  {broker.address}  {state_now}  {cluster.folder.log(broker.id)}")
         if state.sasl:
-            print("  SASL_SSL with SCRAM-SHA-512; users admin (all rights) and guest (none)")
+            print(
+                "  SASL_SSL with SCRAM-SHA-512, SCRAM-SHA-256 or PLAIN; users admin (all rights) and guest (none)"
+            )
+            print(f"  or TLS with a certificate at {cluster.tls_bootstrap}: {cluster.folder.client_cert}")
             print(f"  passwords {cluster.folder.credentials_file}  certificate {cluster.ca_file}")
 
 
@@ -128,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     command.add_argument(
-        "--sasl", action="store_true", help="TLS, SCRAM-SHA-512 and access rights for clients"
+        "--sasl", action="store_true", help="TLS, passwords or certificates, and access rights for clients"
     )
     command = commands.add_parser("stop", parents=[common], help="end a cluster and remove its data")
     command.add_argument("--keep", action="store_true", help="keep the data for the next start")

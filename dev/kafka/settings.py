@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,8 @@ from dev.kafka.files import ToolError
 from dev.kafka.processes import Process
 
 ADMIN, GUEST = "admin", "guest"  # may do everything; may log in and do nothing
-MECHANISM = "SCRAM-SHA-512"
+SCRAM_MECHANISMS = ("SCRAM-SHA-512", "SCRAM-SHA-256")
+CLIENT = "egostream"  # the name in the client certificate, which may do everything
 LOG4J = """\
 status = error
 appender.out.type = Console
@@ -34,6 +35,7 @@ class Broker(NamedTuple):
     internal_port: int  # brokers among themselves; the clients' own port where that is not secured
     pid: int = 0
     born: str = ""
+    tls_port: int = 0  # for clients that show a certificate; the clients' own port where that is not secured
 
     @property
     def process(self) -> Process:
@@ -41,9 +43,18 @@ class Broker(NamedTuple):
         return Process(self.pid, self.born)
 
     @property
-    def ports(self) -> tuple[int, int, int]:
+    def ports(self) -> tuple[int, int, int, int]:
         """All that it listens on."""
-        return self.port, self.controller_port, self.internal_port
+        return self.port, self.controller_port, self.internal_port, self.tls_port
+
+
+class Security(NamedTuple):
+    """What a secured listener needs: the brokers' key store, the clients' certificate, and the passwords by user
+    (the key store's among them)."""
+
+    keystore: Path
+    client_cert: Path
+    passwords: Mapping[str, str]
 
 
 def java_options(brokers: int, log4j: Path) -> list[str]:
@@ -69,17 +80,20 @@ def tool_options(log4j: Path) -> list[str]:
 
 
 def server_properties(
-    broker: Broker, brokers: Sequence[Broker], data: Path, tls: tuple[Path, str] | None
+    broker: Broker, brokers: Sequence[Broker], data: Path, security: Security | None
 ) -> str:
     """The `server.properties` of one broker that is its own controller (KRaft, combined roles).
 
-    `tls` holds the secured listener's key store and its password; None leaves all listeners plain.
+    With `security`, clients must log in over TLS, or show the client certificate on a port of its own; None leaves
+    all listeners plain.
     """
     copies = len(brokers)
     in_sync = max(1, copies - 1)
     voters = ",".join(f"{peer.id}@127.0.0.1:{peer.controller_port}" for peer in brokers)
     client = f"CLIENT://127.0.0.1:{broker.port}"
-    listeners = client if tls is None else f"{client},INTERNAL://127.0.0.1:{broker.internal_port}"
+    listeners = client
+    if security is not None:
+        listeners += f",INTERNAL://127.0.0.1:{broker.internal_port},TLS://127.0.0.1:{broker.tls_port}"
     settings = {
         "process.roles": "broker,controller",
         "node.id": broker.id,
@@ -87,10 +101,11 @@ def server_properties(
         "listeners": f"{listeners},CONTROLLER://127.0.0.1:{broker.controller_port}",
         "advertised.listeners": listeners,
         "listener.security.protocol.map": (
-            f"CLIENT:{'PLAINTEXT' if tls is None else 'SASL_SSL'},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT"
+            f"CLIENT:{'PLAINTEXT' if security is None else 'SASL_SSL'},TLS:SSL,INTERNAL:PLAINTEXT,"
+            "CONTROLLER:PLAINTEXT"
         ),
         "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "CLIENT" if tls is None else "INTERNAL",
+        "inter.broker.listener.name": "CLIENT" if security is None else "INTERNAL",
         "log.dirs": data,
         "default.replication.factor": copies,
         "min.insync.replicas": in_sync,
@@ -109,19 +124,30 @@ def server_properties(
         "auto.create.topics.enable": "false",  # a misspelt topic is an error, not an empty topic
         "log.cleaner.dedupe.buffer.size": 16 << 20,  # 128 MB by default: a third of the heap
     }
-    if tls is not None:
+    if security is not None:
+        modules = "org.apache.kafka.common.security"
+        logins = " ".join(f'user_{user}="{security.passwords[user]}"' for user in (ADMIN, GUEST))
         settings |= {
-            "sasl.enabled.mechanisms": MECHANISM,
-            "listener.name.client.scram-sha-512.sasl.jaas.config": (
-                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            "sasl.enabled.mechanisms": ",".join((*SCRAM_MECHANISMS, "PLAIN")),
+            "listener.name.client.plain.sasl.jaas.config": (
+                f"{modules}.plain.PlainLoginModule required {logins};"
             ),
+            **{
+                f"listener.name.client.{mechanism.lower()}.sasl.jaas.config": (
+                    f"{modules}.scram.ScramLoginModule required;"
+                )
+                for mechanism in SCRAM_MECHANISMS
+            },
             "ssl.keystore.type": "PKCS12",
-            "ssl.keystore.location": tls[0],
-            "ssl.keystore.password": tls[1],
+            "ssl.keystore.location": security.keystore,
+            "ssl.keystore.password": security.passwords["keystore"],
+            "listener.name.tls.ssl.client.auth": "required",
+            "listener.name.tls.ssl.truststore.type": "PEM",
+            "listener.name.tls.ssl.truststore.location": security.client_cert,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             # Brokers talk among themselves on open loopback ports, as nobody: a set-up to test clients with,
             # and no protection against other users of this machine.
-            "super.users": f"User:{ADMIN};User:ANONYMOUS",
+            "super.users": f"User:{ADMIN};User:CN={CLIENT};User:ANONYMOUS",
         }
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 

@@ -16,15 +16,17 @@ from dev.kafka.files import ClusterError, locked, read_json, write_private
 from dev.kafka.processes import free_ports, port_is_free
 from dev.kafka.settings import (
     ADMIN,
+    CLIENT,
     GUEST,
     LOG4J,
-    MECHANISM,
+    SCRAM_MECHANISMS,
     Broker,
+    Security,
     make_passwords,
     server_properties,
     tool_options,
 )
-from dev.kafka.tools import java_command, keytool, run_tool
+from dev.kafka.tools import java_command, keytool, openssl, run_tool
 
 TOOL_TIMEOUT_S = 60.0
 
@@ -48,6 +50,8 @@ class Folder:
         self.ca_file = self.path / "ca.pem"
         self.credentials_file = self.path / "credentials.json"
         self.keystore = self.path / "keystore.p12"
+        self.client_cert = self.path / "client.pem"
+        self.client_key = self.path / "client.key"
         self.log4j = self.path / "log4j2.properties"
 
     def home(self, broker_id: int) -> Path:
@@ -106,6 +110,7 @@ def create(folder: Folder, count: int, sasl: bool, jars: Path) -> None:
         jobs = [pool.submit(_format, folder, broker.id, state, jars) for broker in state.brokers]
         if sasl:
             jobs.append(pool.submit(_make_certificate, folder))
+            jobs.append(pool.submit(_make_client_certificate, folder))
         for job in jobs:
             job.result()
     folder.write(state._replace(formatted=True))
@@ -116,23 +121,28 @@ def assign_ports(folder: Folder, state: State) -> State:
     data = folder.path.parent
     with locked(data, TOOL_TIMEOUT_S):  # one at a time, so that no two clusters choose the same
         if not all(port > 0 and port_is_free(port) for broker in state.brokers for port in broker.ports):
-            ports = iter(free_ports(3 * len(state.brokers), set(_ports_in(data))))
+            ports = iter(free_ports(4 * len(state.brokers), set(_ports_in(data))))
             state = state._replace(
                 brokers=tuple(_with_ports(broker, ports, state) for broker in state.brokers)
             )
         state = state._replace(bootstrap=",".join(f"127.0.0.1:{broker.port}" for broker in state.brokers))
         folder.write(state)
-    tls = (folder.keystore, folder.password("keystore")) if state.sasl else None
+    security = None
+    if state.sasl:
+        passwords = {name: folder.password(name) for name in ("keystore", ADMIN, GUEST)}
+        security = Security(folder.keystore, folder.client_cert, passwords)
     for broker in state.brokers:
         folder.home(broker.id).mkdir(exist_ok=True)
-        properties = server_properties(broker, state.brokers, folder.home(broker.id) / "data", tls)
+        properties = server_properties(broker, state.brokers, folder.home(broker.id) / "data", security)
         write_private(folder.properties(broker.id), properties)
     return state
 
 
 def _with_ports(broker: Broker, ports: Iterator[int], state: State) -> Broker:
-    port, controller_port, internal_port = next(ports), next(ports), next(ports)
-    return Broker(broker.id, port, controller_port, internal_port if state.sasl else port)
+    port, controller_port, internal_port, tls_port = (next(ports) for _ in range(4))
+    if not state.sasl:
+        internal_port = tls_port = port
+    return Broker(broker.id, port, controller_port, internal_port, tls_port=tls_port)
 
 
 def _ports_in(data: Path) -> Iterator[int]:
@@ -146,7 +156,9 @@ def _format(folder: Folder, broker_id: int, state: State, jars: Path) -> None:
     arguments = ["format", "-t", state.cluster_id, "-c", str(folder.properties(broker_id))]
     if state.sasl:
         for user in (ADMIN, GUEST):
-            arguments += ["--add-scram", f"{MECHANISM}=[name={user},password={folder.password(user)}]"]
+            login = f"[name={user},password={folder.password(user)}]"
+            for mechanism in SCRAM_MECHANISMS:
+                arguments += ["--add-scram", f"{mechanism}={login}"]
     given = folder.home(broker_id) / "format.args"  # a private file: anyone can read a command line
     write_private(given, "\n".join(arguments))
     command = java_command(jars, tool_options(folder.log4j), "kafka.tools.StorageTool", [f"@{given}"])
@@ -165,3 +177,11 @@ def _make_certificate(folder: Folder) -> None:
     folder.keystore.chmod(0o600)
     export = ["-exportcert", "-rfc", "-alias", "broker", "-file", str(folder.ca_file)]
     run_tool([keytool(), *export, *store], log, TOOL_TIMEOUT_S, env)
+
+
+def _make_client_certificate(folder: Folder) -> None:
+    """A self-signed certificate for clients, with its key; the brokers trust it itself."""
+    files = ["-keyout", str(folder.client_key), "-out", str(folder.client_cert)]
+    key = ["-newkey", "rsa:2048", "-nodes", "-days", "3650", "-subj", f"/CN={CLIENT}"]
+    run_tool([openssl(), "req", "-x509", *key, *files], folder.path / "openssl.log", TOOL_TIMEOUT_S)
+    folder.client_key.chmod(0o600)

@@ -119,6 +119,13 @@ def keytool() -> str:
     return _tool("keytool")
 
 
+def openssl() -> str:
+    """The path of `openssl`, which makes the client's certificate. Raises ToolError where there is none."""
+    if (path := shutil.which("openssl")) is None:
+        raise ToolError("openssl is not on the path: a secured cluster needs it for the client's certificate")
+    return path
+
+
 def _tool(name: str) -> str:
     path = _java_tool(name)
     if path is None:

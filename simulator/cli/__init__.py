@@ -21,6 +21,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "retry": "Run again what stayed unjudged.",
     "scores": "Print what a run scored.",
     "audit": "Check that a run's log keeps the invariants.",
+    "status": "Print how a run stands: who owes what, and for how long.",
     "tap": "Print the events of one topic of a run.",
     "lag": "Print how far the roles of a run are behind.",
     "replay": "Publish a dataset's observations by the clock.",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import click
 
 from consumers.audit import Certificate, audit_log, render
 from simulator.cli import common
-from simulator.cli.given import given_run
+from simulator.cli.given import given_run, run_argument
 from simulator.cli.progress import progress_bar, records_shown
 
 
@@ -20,10 +19,11 @@ Examples:
   egostream audit runs/first --json | jq .findings
 """,
 )
-@click.argument("folder", type=common.FOLDER, metavar="RUN")
+@run_argument
 @common.command_options
-def audit(folder: Path, settings: common.Settings) -> int:
-    """Check the log of a finished, stopped or running RUN (its folder) against the invariants.
+def audit(run: str, settings: common.Settings) -> int:
+    """Check the log of a finished, stopped or running RUN (its folder, or kafka://HOST:PORT/RUN-ID) against the
+    invariants. A retry is a run of its own: RUN/retry-1.
 
     \b
     1  observations come in event-time order, gapless in sequence
@@ -41,7 +41,7 @@ def audit(folder: Path, settings: common.Settings) -> int:
     Two equal runs have equal digests, on any log and in whatever order their events came.
     """
 
-    certificate = common.run_async(partial(_read, folder, settings))
+    certificate = common.run_async(partial(_read, run, settings))
     if settings.json:
         common.print_json(certificate)
     else:
@@ -49,7 +49,7 @@ def audit(folder: Path, settings: common.Settings) -> int:
     return 0 if certificate.sound else common.EXIT_VIOLATION
 
 
-async def _read(folder: Path, settings: common.Settings) -> Certificate:
+async def _read(run: str, settings: common.Settings) -> Certificate:
     with progress_bar("auditing", settings.quiet) as update:
-        async with given_run(folder) as (log, started):
+        async with given_run(run) as (log, started):
             return await audit_log(log, started, records_shown(update))

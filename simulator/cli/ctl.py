@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 import click
@@ -10,7 +9,7 @@ import msgspec
 
 from producers.control import send_control
 from simulator.cli import common
-from simulator.cli.given import given_run
+from simulator.cli.given import given_run, run_argument
 from simulator.cli.run import parse_rate
 from simulator.errors import ConfigError
 from simulator.events import ReplayControlEvent
@@ -24,13 +23,13 @@ _ACTIONS: dict[str, Literal["pause", "resume", "set_rate"]] = {
 
 
 @click.command(epilog="Example: egostream ctl runs/live rate 600")
-@click.argument("folder", type=common.FOLDER, metavar="RUN")
+@run_argument
 @click.argument("action", type=click.Choice(list(_ACTIONS)), metavar="pause|resume|rate")
 @click.argument("rate", required=False, type=parse_rate, metavar="[RATE]")
 @common.command_options
-def ctl(folder: Path, action: str, rate: float | None, settings: common.Settings) -> None:
-    """Tell the running replay of RUN to pause, to resume, or to go at another RATE (simulated seconds per real second,
-    or inf).
+def ctl(run: str, action: str, rate: float | None, settings: common.Settings) -> None:
+    """Tell the running replay of RUN (its folder, or kafka://HOST:PORT/RUN-ID) to pause, to resume, or to go at
+    another RATE (simulated seconds per real second, or inf).
 
     It travels on the run's control topic: any process with access to the log can say it, and the log keeps it. Nothing
     is lost or skipped by it.
@@ -41,7 +40,7 @@ def ctl(folder: Path, action: str, rate: float | None, settings: common.Settings
         )
 
     async def send() -> ReplayControlEvent:
-        async with given_run(folder) as (log, started):
+        async with given_run(run) as (log, started):
             if await has_ended(log, started.run):
                 raise ConfigError(f"{started.run} has ended: there is nothing to {action}")
             return await send_control(log, started, _ACTIONS[action], rate)

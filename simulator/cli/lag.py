@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 import msgspec
 from rich.table import Table
 
-from consumers.agent import agent_role
-from consumers.judging import JUDGE_ROLE
-from producers.conduct import CONDUCTOR_ROLE
 from simulator.cli import common
-from simulator.cli.given import given_run
+from simulator.cli.given import given_run, run_argument
 from simulator.events import RunStartedEvent
 from simulator.log.protocol import Log
 from simulator.topics import Topics
+from simulator.waits import CONDUCTOR_ROLE, JUDGE_ROLE, agent_role
 
 
 class Lag(msgspec.Struct, frozen=True):
@@ -34,18 +30,18 @@ class Lag(msgspec.Struct, frozen=True):
 
 
 @click.command(epilog="Example: egostream lag runs/live")
-@click.argument("folder", type=common.FOLDER, metavar="RUN")
+@run_argument
 @common.command_options
-def lag(folder: Path, settings: common.Settings) -> None:
-    """Print, for each consumer group of RUN and each partition that it reads, what it has committed, where the
-    partition ends, and the difference.
+def lag(run: str, settings: common.Settings) -> None:
+    """Print, for each consumer group of RUN (its folder, or kafka://HOST:PORT/RUN-ID) and each partition that it
+    reads, what it has committed, where the partition ends, and the difference.
 
     A group commits together with what it writes: records that gave rise to nothing count as lag until its next
     result. On Kafka the marks of transactions take offsets too.
     """
 
     async def read() -> list[Lag]:
-        async with given_run(folder) as (log, started):
+        async with given_run(run) as (log, started):
             return await lags(log, started)
 
     found = common.run_async(read)

@@ -184,6 +184,14 @@ _OPTIONS = (
         metavar="SECONDS",
         help="How long an attached agent may take for an answer, a commit or a delta.",
     ),
+    click.option(
+        "--stall-timeout",
+        "stall_timeout_s",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="After so long without anything of a role that owes something, the run ends with an error that names it. "
+        "[default: 20 minutes more than a call may take]",
+    ),
 )
 
 

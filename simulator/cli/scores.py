@@ -8,7 +8,7 @@ import click
 
 from consumers.score_tables import GROUPS, GroupName, render, to_csv
 from simulator.cli import common
-from simulator.cli.given import given_run
+from simulator.cli.given import given_run, run_argument
 from simulator.errors import ConfigError
 from simulator.results import Results, read_results, write_results
 
@@ -20,7 +20,7 @@ Examples:
   egostream scores runs/first --csv - | head
 """,
 )
-@click.argument("folder", type=common.FOLDER, metavar="RUN")
+@run_argument
 @click.option(
     "--by",
     "groups",
@@ -43,9 +43,9 @@ Examples:
 )
 @common.command_options
 def scores(
-    folder: Path, groups: tuple[GroupName, ...], csv_path: Path | None, write: bool, settings: common.Settings
+    run: str, groups: tuple[GroupName, ...], csv_path: Path | None, write: bool, settings: common.Settings
 ) -> int:
-    """Print the scores of a finished, stopped or running RUN (its folder).
+    """Print the scores of a finished, stopped or running RUN (its folder, or kafka://HOST:PORT/RUN-ID).
 
     Every rate stands beside passed / judged. What could not be judged never counts as failed: it is counted
     apart, and makes exit code 4; `egostream retry RUN` runs those trajectories again.
@@ -57,13 +57,21 @@ def scores(
     if csv_only and settings.json:
         raise ConfigError("--csv - and --json both want standard output: give one, or a file to --csv")
 
+    folder = Path(run)
+    if write and not folder.exists():
+        raise ConfigError(
+            f"--write needs the run's folder, and {run} is none: write with --csv FILE, or --json"
+        )
+
+    has_folder = folder.is_dir()
+
     async def read() -> Results:
-        async with given_run(folder) as (log, started):
-            return await read_results(log, started, folder)
+        async with given_run(run) as (log, started):
+            return await read_results(log, started, folder if has_folder else None)
 
     results = common.run_async(read)
     found = results.scores
-    written = write_results(folder if folder.is_dir() else folder.parent, results) if write else []
+    written = write_results(folder if has_folder else folder.parent, results) if write else []
     if csv_path is not None and not csv_only:
         try:
             csv_path.write_text(to_csv(found), encoding="utf-8", newline="")
@@ -75,7 +83,7 @@ def scores(
     elif csv_only:
         common.say(to_csv(found).removesuffix("\n").encode())
     elif not found.systems:
-        common.say(f"{folder} is a replay without memory systems: there is nothing to score.")
+        common.say(f"{run} is a replay without memory systems: there is nothing to score.")
     else:
         common.show(render(found, groups))
     if written and not settings.quiet:

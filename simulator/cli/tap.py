@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,7 +13,7 @@ from rich.text import Text
 from consumers.tap import TapCount, Tapped, compile_pattern, parse_condition, parse_place
 from consumers.tap import tap as tap_topic
 from simulator.cli import common
-from simulator.cli.given import given_run
+from simulator.cli.given import given_run, run_argument
 from simulator.errors import ConfigError
 from simulator.eventtime import format_event_time
 from simulator.topics import Topics
@@ -38,7 +37,7 @@ Examples:
   egostream tap runs/live observations --follow
 """,
 )
-@click.argument("folder", type=common.FOLDER, metavar="RUN")
+@run_argument
 @click.argument("topic", type=click.Choice(Topics._fields), metavar="TOPIC")
 @click.option("--from", "start", metavar="PLACE", help="First place to read: an offset, or an event time.")
 @click.option("--to", "end", metavar="PLACE", help="First place not to read: an offset, or an event time.")
@@ -57,7 +56,7 @@ Examples:
 @click.option("--meta", is_flag=True, help="Also partition, offset, key, stamp and headers of each record.")
 @common.command_options
 def tap(
-    folder: Path,
+    run: str,
     topic: str,
     start: str | None,
     end: str | None,
@@ -70,6 +69,9 @@ def tap(
     settings: common.Settings,
 ) -> None:
     """Print the events of one TOPIC of a RUN, finished, stopped or running. Reading changes nothing.
+
+    RUN is its folder or, from a machine that has only the log, kafka://HOST:PORT/RUN-ID (options as in --log;
+    without /RUN-ID where the log holds one run).
 
     \b
     TOPIC is one of
@@ -105,7 +107,7 @@ def tap(
             common.note(f"egostream: that is all of {topic} so far; waiting for more (Ctrl-C stops)")
 
     async def read() -> None:
-        async with given_run(folder) as (log, started):
+        async with given_run(run) as (log, started):
             matching = tap_topic(
                 log,
                 f"{started.run}.{topic}",

@@ -112,10 +112,24 @@ def judge(log_url: str, run: str, wait_s: float, settings: common.Settings) -> N
 @_log_needed
 @_run_needed
 @_wait
+@click.option(
+    "--stall-timeout",
+    "stall_timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="End with an error that names what is missing, after so long without anything of a role that owes something. "
+    "If given, the replayer counts as well: choose more than the longest pause of the lifelog at its rate. "
+    "[default: 30 minutes, and the replayer does not count]",
+)
 @common.command_options
-def conductor(log_url: str, run: str, wait_s: float, settings: common.Settings) -> None:
-    """Inject tasks, feedback and commits as the protocol says. One conducts; a second stands by."""
-    ended = common.run_async(partial(conductor_worker, log_url, run, wait_s=wait_s))
+def conductor(
+    log_url: str, run: str, wait_s: float, stall_timeout_s: float | None, settings: common.Settings
+) -> None:
+    """Inject tasks, feedback and commits as the protocol says, and watch that nobody stalls. One conducts; a second
+    stands by."""
+    ended = common.run_async(
+        partial(conductor_worker, log_url, run, wait_s=wait_s, stall_timeout_s=stall_timeout_s)
+    )
     if settings.json:
         common.print_json(ended)
 

@@ -36,7 +36,7 @@ class KafkaLog:
         self.options = options
         self.admin: KafkaAdmin
         self._offsets: Any
-        self._appender = Appender(config, options, self._ends)
+        self._appender = Appender(config, options, self.ends)
         self._stack = stack
         self._closed = False
 
@@ -80,6 +80,10 @@ class KafkaLog:
     async def topics(self) -> dict[str, int]:
         """See `Log`."""
         return await self.admin.topics()
+
+    async def exists(self, topic: str) -> bool:
+        """See `Log`."""
+        return await self.admin.exists(topic)
 
     async def append(self, records: Sequence[Record]) -> None:
         """See `Log`, and the module `kafka_producer` for what a crash can leave."""
@@ -156,7 +160,7 @@ class KafkaLog:
         if not places:
             return {}
         if which == "end":
-            found = await self._ends(list(places))
+            found = await self.ends(list(places))
         else:
             found = await retried(
                 self.config, "read offsets", lambda: self._offsets.beginning_offsets(list(places))
@@ -173,7 +177,8 @@ class KafkaLog:
         firsts = await self.offsets_of([tp for tp in partitions if tp not in named], "begin")
         return {tp: named[tp] if tp in named else firsts[tp] for tp in partitions}
 
-    async def _ends(self, places: list[KafkaPartition]) -> Mapping[KafkaPartition, int]:
+    async def ends(self, places: list[KafkaPartition]) -> Mapping[KafkaPartition, int]:
+        """Where partitions end, by their full names."""
         found: Mapping[KafkaPartition, int] = await retried(
             self.config, "read offsets", lambda: self._offsets.end_offsets(places)
         )

@@ -82,6 +82,23 @@ class KafkaAdmin:
         self._known = dict(sorted(found.items()))
         return dict(self._known)
 
+    async def exists(self, topic: str) -> bool:
+        """Whether a topic is there and ready for use. A broker leaves topics that this user may not describe out
+        of a list; asked for one by name, it says so: then this raises LogError."""
+        check_name(topic)
+        name = self._config.prefix + topic
+        described = await retried(
+            self._config, f"look for topic {name!r}", lambda: self._client.describe_topics([name])
+        )
+        for found in described:
+            code = found["error_code"]
+            if code == kafka_errors.TopicAuthorizationFailedError.errno:
+                error = kafka_errors.TopicAuthorizationFailedError(name)
+                raise log_error(self._config, f"read topic {name!r}", error)
+            if not code and found["partitions"]:
+                return True
+        return False
+
     async def partitions(self, topics: Iterable[str]) -> dict[str, int]:
         """Numbers of partitions of topics. One that another process has just created may be unknown to the
         broker asked: it gets a moment. Raises TopicError for what is missing then."""
@@ -95,8 +112,10 @@ class KafkaAdmin:
                     break
                 if anyio.current_time() > deadline_s:
                     there = ", ".join(known) or "none"
+                    await self.exists(missing[0])  # raises where it is there and hidden from this user
                     raise TopicError(
-                        f"there is no topic {missing[0]!r} on Kafka at {self._config}; there is: {there}"
+                        f"there is no topic {missing[0]!r} on Kafka at {self._config}: check the run's name and "
+                        f"the prefix; there is: {there}"
                     )
                 await anyio.sleep(0.1)
         return {topic: self._known[topic] for topic in wanted}
@@ -116,7 +135,7 @@ class KafkaAdmin:
         existing = [topic for topic in topics if topic in there]
         for topic in existing:
             if there[topic] != topics[topic]:
-                raise TopicError(f"topic {topic!r} has {there[topic]} partitions, not {topics[topic]}")
+                raise self._other_partitions(topic, there[topic], topics[topic])
         await self._check_settings(existing)
         missing = {topic: partitions for topic, partitions in topics.items() if topic not in there}
         if not missing:
@@ -161,12 +180,22 @@ class KafkaAdmin:
             if not missing:
                 break
             if anyio.current_time() > deadline_s:
-                raise LogError(f"Kafka at {self._config} created topic {missing[0]!r} but does not show it")
+                raise LogError(
+                    f"Kafka at {self._config} created topic {missing[0]!r} but shows no leader for it after "
+                    f"{_APPEARS_WITHIN_S:g} s: check that all brokers run, and start again"
+                )
             await anyio.sleep(0.02)
         await self.topics()
         for topic, partitions in topics.items():
             if self._known.get(topic, partitions) != partitions:
-                raise TopicError(f"topic {topic!r} has {self._known[topic]} partitions, not {partitions}")
+                raise self._other_partitions(topic, self._known[topic], partitions)
+
+    def _other_partitions(self, topic: str, there: int, wanted: int) -> TopicError:
+        return TopicError(
+            f"topic {self._config.prefix + topic!r} on Kafka at {self._config} has {there} partition"
+            f"{'s'[: there != 1]}, not {wanted}: it is another run's, or was made by hand. Delete the topic "
+            "(kafka-topics.sh --delete), or write to topics of other names with ?prefix="
+        )
 
     async def _ready(self) -> dict[str, int]:
         """Topic → number of partitions that have a leader."""
@@ -266,5 +295,6 @@ def check_settings(topic: str, found: Mapping[str, str | None]) -> None:
             least = f"at least {_AT_LEAST[name]}" if name in _AT_LEAST else needed
             raise TopicError(
                 f"topic {topic!r} exists with {name}={value}, and a replay needs {least}: "
-                f"set it with kafka-configs.sh --alter, delete the topic, or choose another run name"
+                f"set it with kafka-configs.sh --alter, delete the topic, or write to topics of other names with "
+                "?prefix="
             )

@@ -176,9 +176,15 @@ def _refusal(config: KafkaConfig, error: BaseException) -> str:
         return "refuses connections: is the broker running, and is the port right?"
     if isinstance(error, OSError) and not isinstance(error, ConnectionError):
         return f"can't be reached ({error.strerror or error}): check the address"
+    wants = "the credentials" if config.security.startswith("sasl") else "the port"
+    if config.security == "tls":  # a broker that wants a certificate and sees none just hangs up
+        shown = config.cert_file is not None
+        wants = (
+            "that it trusts cert_file" if shown else "whether it wants a certificate (cert_file and key_file)"
+        )
     return (
         f"ends the connection ({reason_of(error)}): check that its listener speaks "
-        f"security={config.security}, and the credentials"
+        f"security={config.security}, and {wants}"
     )
 
 
@@ -218,9 +224,14 @@ async def _end(*steps: Callable[[], Awaitable[None]]) -> None:
                 task.start_soon(run, step)
 
 
-async def start_producer(config: KafkaConfig, operation: str, options: dict[str, Any]) -> Any:
-    """A producer that has its id. Raises LogError when it can't get one by `timeout_ms`."""
+async def start_producer(
+    config: KafkaConfig, operation: str, options: dict[str, Any], identity: tuple[int, int] | None = None
+) -> Any:
+    """A producer that has its id: the given one, or a new one. Raises LogError when it can't get one by
+    `timeout_ms`."""
     producer = aiokafka.AIOKafkaProducer(**options)
+    if identity is not None:
+        producer._txn_manager.set_pid_and_epoch(*identity)
     try:
         with translated(config, operation), anyio.fail_after(config.timeout_s):
             await producer.start()
@@ -242,14 +253,22 @@ async def discard_producer(producer: Any) -> None:
     if sender.sender_task is not None:  # else it would report that it was ended in the middle of something
         sender.sender_task.remove_done_callback(sender._fail_all)
         look_at(sender.sender_task)
-    accumulator.fail_all(kafka_errors.ProducerClosed())
-    await _end(producer.stop, producer.client.close)
-    # aiokafka has put the failure into futures that nobody waits for; asyncio would print each
-    waits = [batch._drain_waiter for batches in accumulator._batches.values() for batch in batches]
+    # aiokafka puts the failure into futures that nobody waits for; asyncio would print each. They are looked at before
+    # it fails: the sender takes batches out of the accumulator even then, stumbles over the first, and that is lost.
+    queued = [batch for batches in accumulator._batches.values() for batch in batches]
+    waits = [
+        wait
+        for batch in [*queued, *accumulator._pending_batches]
+        for wait in (batch._drain_waiter, batch.future)
+    ]
     if producer._txn_manager is not None:
-        waits.append(producer._txn_manager.wait_for_transaction_end())
+        waits += [wait for _, _, wait in producer._txn_manager._pending_txn_offsets]
     for wait in waits:
         look_at(wait)
+    accumulator.fail_all(kafka_errors.ProducerClosed())
+    await _end(producer.stop, producer.client.close)
+    if producer._txn_manager is not None:  # it may be a new one by now
+        look_at(producer._txn_manager.wait_for_transaction_end())
 
 
 def look_at(future: Any) -> None:

@@ -48,9 +48,17 @@ class _Answer(NamedTuple):
 class ResendGuard:
     """Watches the produce requests of one idempotent producer."""
 
-    def __init__(self, config: KafkaConfig, options: Mapping[str, Any], ends: Ends, producer: Any) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        options: Mapping[str, Any],
+        ends: Ends,
+        producer: Any,
+        may_send: Callable[[], None] | None = None,
+    ) -> None:
         self._config = config
         self._ends = ends
+        self._may_send = may_send
         self._options = {
             **options,
             "isolation_level": "read_uncommitted",
@@ -77,6 +85,8 @@ class ResendGuard:
             self._doubtful -= doubtful
             if any(offset is not None for offset in found.values()):
                 return self._take_note(_answer(batches, found))
+        if self._may_send is not None:
+            self._may_send()
         try:
             response = await self._original(node_id, request, **options)
         except kafka_errors.NodeNotReadyError:

@@ -148,8 +148,22 @@ class _Call:
 class Appender:
     """Appends for all tasks of a log, through one idempotent producer that is made at the first call."""
 
-    def __init__(self, config: KafkaConfig, options: dict[str, Any], ends: Ends) -> None:
+    def __init__(
+        self,
+        config: KafkaConfig,
+        options: dict[str, Any],
+        ends: Ends,
+        *,
+        identity: tuple[int, int] | None = None,
+        may_send: Callable[[], None] | None = None,
+    ) -> None:
+        """`identity`: the producer's id and epoch, else it gets a new one. `may_send` is called before each batch
+        goes out; what it raises is that batch's failure."""
         self._config = config
+        self._identity = identity
+        self._may_send = may_send
+        self._failed = False
+        """An append has failed: a producer of the same identity would not know its sequence numbers."""
         self._ends = ends
         self._client_options = options
         self._options = {
@@ -180,6 +194,16 @@ class Appender:
         if call.error is not None:
             raise call.error
 
+    async def connect(self) -> None:
+        """Make the producer, if there is none. Raises LogError."""
+        if self._producer is None:
+            self._producer = await start_producer(
+                self._config, "start to append", self._options, self._identity
+            )
+            self._guard = ResendGuard(
+                self._config, self._client_options, self._ends, self._producer, self._may_send
+            )
+
     async def aclose(self) -> None:
         """Close the producer. Nothing waits in it: every round waits for its batches."""
         producer, self._producer = self._producer, None
@@ -192,9 +216,7 @@ class Appender:
         self._waiting.clear()
         failed: Mapping[TopicPartition, Exception] | None = None
         try:
-            if self._producer is None:
-                self._producer = await start_producer(self._config, "start to append", self._options)
-                self._guard = ResendGuard(self._config, self._client_options, self._ends, self._producer)
+            await self.connect()
             batches = await self._build(calls)
             with anyio.move_on_after(self._config.timeout_s):
                 failed = await send_batches(self._producer, self._config.prefix, batches)
@@ -207,6 +229,7 @@ class Appender:
                     call.error = self._outcome(call, failed)
                 call.done = True
             if failed is None or failed:  # its sequence numbers have a hole now
+                self._failed = True
                 await self.aclose()
 
     async def _build(self, calls: Iterable[_Call]) -> list[tuple[TopicPartition, Any]]:

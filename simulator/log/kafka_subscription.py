@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,6 +27,7 @@ from anyio.lowlevel import checkpoint
 
 from simulator.errors import LogError
 from simulator.log.kafka_client import close, log_error, translated
+from simulator.log.kafka_fence import FencedAppender, take_identity
 from simulator.log.kafka_membership import Membership, assignor_for
 from simulator.log.kafka_places import AsStored, Place
 from simulator.log.kafka_producer import place_records
@@ -57,6 +58,8 @@ class KafkaSubscription:
         self._consumer: Any = None
         self._membership: Membership | None = None
         self._places: dict[TopicPartition, Place] = {}
+        self._appender: FencedAppender | None = None
+        self._guarded: frozenset[str] = frozenset()
         self._gained: set[TopicPartition] = set()
         self._order: deque[TopicPartition] = deque()
         self._changing = anyio.Lock()  # of the share, or by a transaction
@@ -83,6 +86,7 @@ class KafkaSubscription:
             yield subscription
         finally:
             with anyio.CancelScope(shield=True):
+                await subscription._let_go()
                 if subscription._membership is not None:
                     await subscription._membership.aclose()
                 if subscription._consumer is not None:
@@ -163,6 +167,39 @@ class KafkaSubscription:
                 await membership.transact(placed, offsets)
             else:  # an idle member: nobody can be in its place
                 await self._log.append(records)
+
+    async def guard(self, topics: Iterable[str]) -> None:
+        """See `Subscription` and the module `kafka_fence`."""
+        topics = tuple(topics)
+        if self._group is None or not self._exclusive:
+            raise LogError("only a member of an exclusive group can append as the one at work")
+        await self._prove()
+        await self._let_go()
+        places = [self._kafka(tp) for tp in await self._log.places(topics)]
+        name = f"{self._config.prefix}{self._group}-append"
+        identity = await take_identity(self._config, self._log.options, name, places)
+        await self._prove()  # the one that took over meanwhile may have its id from before this one
+        self._guarded = frozenset(topics)
+        self._appender = FencedAppender(
+            self._config, self._log.options, self._log.ends, identity, self._prove
+        )
+        await self._appender.connect()
+
+    async def append(self, records: Sequence[Record]) -> None:
+        """See `Subscription`. Raises LogError for a topic that is not guarded."""
+        if self._appender is None or any(record.topic not in self._guarded for record in records):
+            raise LogError("only guarded topics can be appended to as the one at work")
+        if records:
+            await self._appender.append(await place_records(self._log.admin, records))
+
+    async def _prove(self) -> None:
+        """Raises FencedError unless this member is the one at work."""
+        await self.transact((), {TopicPartition(self._topics[0], 0): 0})
+
+    async def _let_go(self) -> None:
+        appender, self._appender = self._appender, None
+        if appender is not None:
+            await appender.aclose()
 
     # --- reading --------------------------------------------------------------------------------------------
 

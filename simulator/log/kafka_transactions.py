@@ -30,6 +30,8 @@ from simulator.log.protocol import TopicPartition
 # The broker answers a transaction that follows closely on another with "not yet": the default of 100 ms is
 # then most of a transaction's time.
 _RETRY_BACKOFF_MS = 15
+_SHOWN_WITHIN_S = 2.0
+_LOOK_S = 0.05
 
 
 class Transactor:
@@ -138,9 +140,13 @@ class Transactor:
             if self._ending:
                 if not offsets:
                     raise unknown from error
-                found = await self._admin.committed(self._group, offsets)
-                if any(committed.token == token for committed in found.values()):
-                    return False
+                # Kafka shows a transaction's offsets a moment after it has ended: too short a look would do it twice
+                looked_until_s = anyio.current_time() + _SHOWN_WITHIN_S
+                while anyio.current_time() < looked_until_s:
+                    found = await self._admin.committed(self._group, offsets)
+                    if any(committed.token == token for committed in found.values()):
+                        return False
+                    await anyio.sleep(_LOOK_S)
         except FencedError:
             raise
         except LogError as failure:

@@ -79,6 +79,14 @@ class Subscription(Protocol):
         """Append records and commit offsets in one transaction. Raises FencedError as `commit` does, and
         then nothing was appended."""
 
+    async def guard(self, topics: Iterable[str]) -> None:
+        """For the one at work of an exclusive group: whoever was before it can't `append` to these topics any more
+        when this returns. Raises FencedError where another is at work."""
+
+    async def append(self, records: Sequence[Record]) -> None:
+        """Append to guarded topics as `Log.append` does, and at its price. Raises FencedError, and then nothing was
+        appended, once another member has taken over. (On Kafka up to what `simulator.log.kafka_fence` says.)"""
+
 
 class Log(Protocol):
     """An event log. Safe to use from many tasks; SQLite also from many processes on one machine."""
@@ -89,6 +97,10 @@ class Log(Protocol):
 
     async def topics(self) -> dict[str, int]:
         """Topic → number of partitions."""
+
+    async def exists(self, topic: str) -> bool:
+        """Whether there is a topic of this name. Raises LogError where its log does not let this reader know:
+        `topics` leaves such topics out."""
 
     async def append(self, records: Sequence[Record]) -> None:
         """Append a batch, all or nothing, in the order given within each partition. Raises TopicError for an

@@ -103,6 +103,10 @@ class SqliteLog:
         """See `Log`."""
         return await self.read(lambda conn, _: store.topics(conn))
 
+    async def exists(self, topic: str) -> bool:
+        """See `Log`."""
+        return topic in await self.topics()
+
     async def append(self, records: Sequence[Record]) -> None:
         """See `Log`."""
         if records:

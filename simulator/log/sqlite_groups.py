@@ -119,17 +119,22 @@ def commit(
     since it last looked; the caller rolls back."""
     for (topic, partition), offset in offsets.items():
         partition_id = catalogue.id(conn, topic, partition)
-        owner = conn.execute(
-            "SELECT member_id, since_generation FROM assignments WHERE group_name = ? AND partition = ?",
-            (member.group, partition),
-        ).fetchone()
-        if owner is None or owner[0] != member.id or owner[1] > member.generation:
-            raise FencedError(
-                f"{topic!r} partition {partition} no longer belongs to this member of group {member.group!r}"
-            )
+        check_owner(conn, member, topic, partition)
         conn.execute(
             "INSERT INTO committed VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET offset = excluded.offset",
             (member.group, partition_id, offset),
+        )
+
+
+def check_owner(conn: sqlite3.Connection, member: Member, topic: str, partition: int) -> None:
+    """Raises FencedError if a partition is not this member's, or was another's since it last looked."""
+    owner = conn.execute(
+        "SELECT member_id, since_generation FROM assignments WHERE group_name = ? AND partition = ?",
+        (member.group, partition),
+    ).fetchone()
+    if owner is None or owner[0] != member.id or owner[1] > member.generation:
+        raise FencedError(
+            f"{topic!r} partition {partition} no longer belongs to this member of group {member.group!r}"
         )
 
 

@@ -207,7 +207,8 @@ def create_topics(conn: sqlite3.Connection, wanted: Mapping[str, int]) -> None:
         if topic in existing:
             if existing[topic] != partitions:
                 raise TopicError(
-                    f"topic {topic!r} exists with {existing[topic]} partitions, not {partitions}"
+                    f"topic {topic!r} has {existing[topic]} partition{'s'[: existing[topic] != 1]}, not "
+                    f"{partitions}: it is another run's; choose another log"
                 )
             continue
         for partition in range(partitions):

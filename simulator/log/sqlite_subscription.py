@@ -131,6 +131,23 @@ class SqliteSubscription:
         if records or offsets:
             await self._log.write(run)
 
+    async def guard(self, topics: Iterable[str]) -> None:
+        """See `Subscription`. Nothing to prepare: each append looks."""
+        await self.append(())
+
+    async def append(self, records: Sequence[Record]) -> None:
+        """See `Subscription`: one transaction looks who is at work, and appends. Raises LogError outside an exclusive
+        group."""
+        member = self._member
+        if member is None or not self._exclusive:
+            raise LogError("only a member of an exclusive group can append as the one at work")
+
+        def run(conn: sqlite3.Connection, catalogue: store.Catalogue) -> tuple[None, Iterable[str]]:
+            groups.check_owner(conn, member, self._topics[0], 0)
+            return None, store.append(conn, catalogue, records)
+
+        await self._log.write(run)
+
     # --- reading ------------------------------------------------------------------------------------------
 
     async def _fetch(self, max_records: int) -> list[store.Run]:

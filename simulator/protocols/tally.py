@@ -26,6 +26,7 @@ class Tally:
     a trajectory is its id and its place in a dict."""
 
     def __init__(self, *, ablate_commit: bool = False) -> None:
+        self._ablate_commit = ablate_commit
         self._bits: dict[str, int] = {}
         self._expected = {
             bits: sum(_BIT[m] for m in expected_metrics(outcome, ablate_commit=ablate_commit))
@@ -61,6 +62,11 @@ class Tally:
         bits = self._bits.get(trajectory, 0)
         expected = self._expected.get(bits & _IEU_MASK)
         return bool(bits & _CLOSED) and expected is not None and bits & expected == expected
+
+    def missing(self, trajectory: str) -> list[Metric]:
+        """The metrics that it must have and that nobody has judged."""
+        expected = expected_metrics(self.ieu(trajectory), ablate_commit=self._ablate_commit)
+        return [metric for metric in expected if not self._bits.get(trajectory, 0) & _BIT[metric]]
 
     def forget_verdicts(self, streams: Collection[str]) -> None:
         """Forget the verdicts on the trajectories of some streams."""

@@ -13,7 +13,7 @@ from simulator.cli.oddities import in_words
 from tests.cli.helpers import egostream, one_line
 from tests.conftest import ROOT
 
-COMMANDS = ("demo", "inspect", "systems", "run", "scores", "tap", "replay")
+COMMANDS = ("demo", "inspect", "systems", "run", "scores", "status", "tap", "lag", "ctl", "replay")
 
 
 def test_egostream_alone_says_what_there_is() -> None:

@@ -473,3 +473,36 @@ async def test_offsets_need_a_group(new_log: NewLog) -> None:
                 await subscription.commit()
             await subscription.transact([record("a", b"x")], {})
             assert values(await read(subscription, 1)) == [b"x"]
+
+
+# --- the one at work --------------------------------------------------------------------------------------
+
+
+async def test_a_topic_exists_or_does_not(new_log: NewLog) -> None:
+    async with new_log() as log:
+        await log.create_topics({"there": 1})
+        assert await log.exists("there")
+        assert not await log.exists("elsewhere")
+
+
+async def test_only_the_one_at_work_of_an_exclusive_group_appends_as_such(new_log: NewLog) -> None:
+    async with new_log() as log:
+        await log.create_topics({"a": 2, "control": 1})
+        async with log.subscribe(["control"], group="g") as shared, log.subscribe(["control"]) as alone:
+            for subscription in (shared, alone):
+                with pytest.raises(LogError, match="exclusive"):
+                    await subscription.guard(["a"])
+        async with log.subscribe(["control"], group="one", exclusive=True) as first:
+            await first.guard(["a"])
+            await first.append([record("a", b"1", 0), record("a", b"2", 1)])
+            async with log.subscribe(["control"], group="one", exclusive=True) as second:
+                with pytest.raises(FencedError):
+                    await second.guard(["a"])
+                await first.append([record("a", b"3", 0)])
+        async with log.subscribe(["control"], group="one", exclusive=True) as second:
+            await settle([second], places(control=1))
+            await second.guard(["a"])
+            with pytest.raises(LogError):  # it has left its group, and another has begun
+                await first.append([record("a", b"late", 0)])
+            await second.append([record("a", b"4", 0), record("a", b"5", 1)])
+        assert await held(log, "a") == {0: [b"1", b"3", b"4"], 1: [b"2", b"5"]}

@@ -9,13 +9,13 @@ from pathlib import Path
 import anyio
 from msgspec.structs import replace
 
-from consumers.agent import OpenMemory, agent_role, run_agent
+from consumers.agent import OpenMemory, run_agent
 from consumers.calls import CallLimit
-from consumers.judging import JUDGE_ROLE, run_judges
+from consumers.judging import run_judges
 from judges.deterministic import official_judges
 from judges.judge import Judge
 from judges.panel import JudgePanel
-from producers.conduct import CONDUCTOR_ROLE, conduct
+from producers.conduct import conduct
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset
 from producers.replayer import ReplayOptions, replay
@@ -25,6 +25,7 @@ from simulator.log import SqliteLog
 from simulator.log.protocol import Log
 from simulator.plan import metrics_of
 from simulator.topics import Recorder, Topics
+from simulator.waits import CONDUCTOR_ROLE, JUDGE_ROLE, agent_role
 from tests.history import History
 
 RUN = "run-test"

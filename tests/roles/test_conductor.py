@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 from msgspec.structs import replace
 
@@ -13,6 +15,7 @@ from simulator.errors import InvariantError, StallError
 from simulator.events import (
     AnchorEvent,
     AnyEvent,
+    DeadLetterEvent,
     Event,
     Isolation,
     ReplayEndedEvent,
@@ -21,8 +24,10 @@ from simulator.events import (
     RunStartedEvent,
     SegmentReleasedEvent,
     TaskEvent,
+    TrajectoryClosedEvent,
     VerdictEvent,
 )
+from simulator.intake import decode_records
 from simulator.log import SqliteLog
 from simulator.topics import Recorder, Topics
 from tests.protocols.scripted import LANE, Fate, anchor_of, answers, delta_of, response_to
@@ -113,7 +118,10 @@ def test_run_ends_with_the_last_verdict_and_once() -> None:
     conductor = Conductor(started_with(1, 1), [anchor])
     taken: list[Event] = []
     go_on(conductor, anchor, conductor.feed(delta_of(anchor)), taken)
-    assert conductor.waits_for() == [f"the verdicts of {LANE}/s0/e0"]
+    assert [str(owed) for owed in conductor.waits_for()] == [
+        f"{LANE}/s0/e0/fidelity of judge (after {LANE}/delta/0)",
+        f"{LANE}/s0/e0/fur of judge (after {LANE}/s0/e0/R2)",
+    ]
     conductor.settle()
     for metric in ("fidelity", "fur"):
         assert not conductor.complete
@@ -176,5 +184,75 @@ async def test_stall_names_what_is_owed(tmp_path: Path) -> None:
         with pytest.raises(StallError) as caught:
             await conduct(log, started, stall_timeout_s=0.05)
     message = str(caught.value)
-    assert f"R1, ieu of {LANE}/s0/e0" in message
-    assert f"the delta of segment 1 of {LANE}" in message
+    assert f"{LANE}/s0/e0/R1 of agent.rag_raw (after {LANE}/s0/e0/T1)" in message
+    assert f"{LANE}/delta/1 of agent.rag_raw (after A1_JAKE/segment/1)" in message
+
+
+def test_an_answer_to_what_had_closed_before_a_restart_is_refused_unless_it_was_taken() -> None:
+    anchor = anchor_of(segment=0)
+    task = Conductor(started_with(1, 1), [anchor]).feed(delta_of(anchor))[0]
+    assert isinstance(task, TaskEvent)
+    response = response_to(task)
+    for taken in ([], ["other"]):
+        conductor = Conductor(started_with(1, 1), [anchor], closed={task.trajectory}, taken=taken)
+        assert conductor.feed(delta_of(anchor)) == []
+        with pytest.raises(InvariantError, match="no open trajectory"):
+            conductor.feed(response)
+    conductor = Conductor(started_with(1, 1), [anchor], closed={task.trajectory}, taken={response.id})
+    assert conductor.feed(response) == []
+
+
+async def conduct_until(
+    log: SqliteLog, started: RunStartedEvent, kind: type[Event], count: int
+) -> list[Event]:
+    """Conduct until there are so many events of a kind on control or dead; then stop conducting. Gives those."""
+    topics = Topics.of(started.run)
+    found: list[Event] = []
+    async with (
+        anyio.create_task_group() as tasks,
+        log.subscribe([topics.control, topics.dead]) as subscription,
+    ):
+        tasks.start_soon(partial(conduct, log, started, stall_timeout_s=30))
+        with anyio.fail_after(30):
+            while len(found) < count:
+                events = decode_records(started.run, await subscription.poll())[0]
+                found += [event for event, _ in events if isinstance(event, kind)]
+        tasks.cancel_scope.cancel()
+    return found
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_late_answers_are_buried_also_after_a_restart(tmp_path: Path, restart: bool) -> None:
+    """One trajectory is given up; the other goes through, so that its answers must be known again."""
+    late, sound = anchor_of(segment=0, number=0), anchor_of(segment=0, number=1)
+    started = replace(started_with(1, 2), attached=("rag_raw",), answer_timeout_s=0.5)
+    recorder = Recorder.for_run(started)
+    conductor = Conductor(started, [late, sound])
+    asked = [event for event in conductor.feed(delta_of(late)) if isinstance(event, TaskEvent)]
+    taken: list[Event] = []
+    go_on(conductor, sound, [asked[1]], taken)
+    async with SqliteLog.open(tmp_path / "log.db") as log:
+        await log.create_topics(Topics.of("run").partitions(1))
+        first = [late, sound, delta_of(late), *taken]
+        await log.append([recorder.record(event) for event in first])
+        letter = recorder.record(response_to(asked[0]))
+        if restart:
+            assert len(await conduct_until(log, started, TrajectoryClosedEvent, 2)) == 2
+            await log.append([letter])
+            dead = await conduct_until(log, started, DeadLetterEvent, 1)
+        else:
+            async with anyio.create_task_group() as together:
+
+                async def be_late() -> None:
+                    async with log.subscribe([Topics.of("run").control]) as subscription:
+                        closed = 0
+                        while closed < 2:
+                            events = decode_records("run", await subscription.poll())[0]
+                            closed += sum(isinstance(event, TrajectoryClosedEvent) for event, _ in events)
+                    await log.append([letter])
+
+                together.start_soon(be_late)
+                dead = await conduct_until(log, started, DeadLetterEvent, 1)
+    assert [event.reason for event in dead if isinstance(event, DeadLetterEvent)] == [
+        f"no open trajectory {LANE}/s0/e0 (events: {LANE}/s0/e0/R1)"
+    ]
