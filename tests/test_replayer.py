@@ -471,7 +471,7 @@ class TestHold:
             clock, _ = hand_clock(rate)
             if policy == "hold":
                 with pytest.raises(
-                    StallError, match="before segment 3; it waits for the release of segment 0 by x@A"
+                    StallError, match=r"missing: x@A/released/0 of conductor \(after x@A/delta/0\)"
                 ):
                     await replay(log, RECORDER, [even_lifelog("A", 12, 5)], clock, options)
             else:

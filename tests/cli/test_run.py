@@ -46,7 +46,7 @@ def test_run_with_json_prints_json_only(release: Path, tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
     assert {rate["metric"] for rate in ran.json["scores"]} == METRICS
     logged = [json.loads(line) for line in ran.err.splitlines() if line.startswith("{")]
-    assert [line["event"] for line in logged] == ["run", "run_ended"]
+    assert [line["event"] for line in logged] == ["run", "replayed", "run_ended"]
     assert logged[0]["segments"] == "3"
 
     refused = egostream(*arguments)  # without --segments it is another run

@@ -16,8 +16,10 @@ from producers.pacing import LaneProgress
 from simulator.events import (
     AnchorEvent,
     AnyEvent,
+    CommitEvent,
     DeltaEvent,
     Event,
+    FeedbackEvent,
     Isolation,
     LaneFailedEvent,
     Limits,
@@ -188,14 +190,18 @@ class Play:
             e.trajectory: e.lane for e in self.log.values() if isinstance(e, TaskEvent) and e.phase == "T1"
         }
         closed = {e.trajectory for e in self.log.values() if isinstance(e, TrajectoryClosedEvent)}
+        taken: set[str] = set()
         released: dict[str, int] = defaultdict(lambda: -1)
         for event in self.log.values():
+            if isinstance(event, TaskEvent | FeedbackEvent | CommitEvent | TrajectoryClosedEvent):
+                taken.update(event.causes)
             if isinstance(event, SegmentReleasedEvent):
                 released[event.lane] = max(released[event.lane], event.segment)
         self.conductor = Conductor(
             self.world.started(self.limits),
             self.anchors.values(),
             closed=closed,
+            taken=taken,
             begun=begun,
             released=released,
         )
