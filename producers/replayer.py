@@ -329,6 +329,7 @@ class _Lanes:
             match event:
                 case ReadyEvent():
                     self._ready.add(event.role)
+                    self._moves += 1  # a lane that is rebuilt has nothing else to say
                 case TrajectoryClosedEvent():
                     self._closings += 1
                 case _:
