@@ -49,7 +49,11 @@ def plan_retry(
         )
     if base.only:
         raise ConfigError(f"{folder} is a retry itself: retry the run that it belongs to, {folder.parent}")
-    note = read_note(folder / NOTE_NAME)
+    note = read_note(folder / NOTE_NAME) if (folder / NOTE_NAME).is_file() else None
+    if note is None or not note.options:
+        raise ConfigError(
+            f"{folder} has no {NOTE_NAME} that says how the run was begun: retry the folder that `egostream run` made"
+        )
     number = len(results.folders) + 1
     log = note.log if "://" in note.log else None
     options = options_of(note.options, folder / RETRY_NAME.format(number), log)

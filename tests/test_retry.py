@@ -192,3 +192,14 @@ def test_a_run_that_has_not_ended_is_gone_on_with_first(place: Path, tmp_path: P
         wait_for(lambda: has(out, "observations"), process)
     ran = egostream("retry", out)
     assert (ran.code, "has not ended: go on with it first" in one_line(ran)) == (2, True)
+
+
+def test_a_run_of_which_nobody_noted_how_it_was_begun_is_not_retried(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run(place, out, NO_ANSWER="R1").code == 4
+    log = retry(place, out / "log.db")
+    (out / "run.json").unlink()
+    folder = retry(place, out)
+    for ran in (log, folder):
+        assert ran.code == 2
+        assert "retry the folder that `egostream run` made" in one_line(ran)

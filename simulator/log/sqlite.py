@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 import anyio
+import msgspec
 from anyio import to_thread
 
 from simulator.errors import EgostreamError, LogError
@@ -266,6 +267,10 @@ class SqliteLog:
                 conn.execute("COMMIT")
         except sqlite3.Error as error:
             raise LogError(f"can't read the log {self.path}: {error}") from error
+        except msgspec.DecodeError as error:
+            raise LogError(
+                f"the log {self.path} is damaged: it holds what is no chunk of records: {error}"
+            ) from error
         finally:
             self._readers.append(conn)
             if self._closed:

@@ -6,7 +6,9 @@ import os
 import pty
 import re
 import signal
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -91,6 +93,27 @@ def test_a_damaged_log_is_one_line_and_exit_code_2(run_folder: Path, tmp_path: P
         ran = egostream(*arguments)
         assert ran.code == 2
         assert str(tmp_path) in one_line(ran)
+
+
+@pytest.mark.parametrize("change", ["SET data = zeroblob(100)", "SET data = substr(data, 1, 50)", None])
+def test_a_log_with_a_damaged_chunk_is_one_line_and_exit_code_2(
+    run_folder: Path, tmp_path: Path, change: str | None
+) -> None:
+    log = tmp_path / "log.db"
+    with (
+        closing(sqlite3.connect(run_folder / "log.db")) as source,
+        closing(sqlite3.connect(log)) as copy,
+    ):
+        source.backup(copy)
+        (table,) = copy.execute(
+            "SELECT 'chunks_' || id FROM partitions WHERE topic LIKE '%.verdicts' AND end_offset > 0"
+        ).fetchone()
+        copy.execute(f"UPDATE {table} {change}" if change else f"DELETE FROM {table}")
+        copy.commit()
+    for command in ("audit", "scores"):
+        ran = egostream(command, "-q", tmp_path)
+        assert ran.code == 2
+        assert "is damaged" in one_line(ran)
 
 
 def test_a_wrong_call_says_where_help_is(tmp_path: Path) -> None:
