@@ -15,7 +15,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -39,6 +39,16 @@ WriteOperation = Callable[[sqlite3.Connection, store.Catalogue], tuple[_T, Itera
 """Runs within a transaction; returns its result and the topics whose readers are to be woken."""
 ReadOperation = Callable[[sqlite3.Connection, store.Catalogue], _T]
 """Runs on one snapshot of the log."""
+
+
+def user_of(path: Path) -> int | None:
+    """The id of another process that takes part in a run in the log there; None where there is none, or no log.
+    Blocking."""
+    try:
+        with closing(store.connect(path)) as conn:
+            return groups.user_of(conn)
+    except (LogError, sqlite3.Error):
+        return None
 
 
 class _Write:

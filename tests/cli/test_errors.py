@@ -205,6 +205,18 @@ def test_ctrl_c_during_a_run_keeps_what_was_done(tmp_path: Path) -> None:
     assert "every metric judged" in again.out
 
 
+def test_a_run_that_goes_on_is_not_replaced(tmp_path: Path) -> None:
+    arguments = ("--data", TINY, "--system", "null", "--out", "r")
+    with started("run", *arguments, "--rate", 1, cwd=tmp_path) as process:
+        wait_for(lambda: has(tmp_path / "r", "observations"), process)
+        ran = egostream("run", *arguments, "--overwrite", cwd=tmp_path)
+        assert ran.code == 2
+        assert one_line(ran) == (
+            f"egostream: error: a run goes on in r (process {process.pid}): stop it first, or choose another --out"
+        )
+    assert egostream("run", *arguments, "--overwrite", "-q", cwd=tmp_path).code == 0  # that one was killed
+
+
 def test_ctrl_c_during_a_replay(tmp_path: Path) -> None:
     with started("replay", "--data", "synthetic:wearers=1", "--out", "r", cwd=tmp_path) as process:
         wait_for(lambda: has(tmp_path / "r", "observations"), process)
