@@ -26,7 +26,8 @@ from judges.deterministic import official_judges
 from judges.panel import JudgePanel
 from producers.conduct import conduct
 from producers.control import obey_control
-from producers.replayer import ReplayOptions, replay
+from producers.lanes import ReplayOptions
+from producers.replayer import replay
 from simulator.clock import Clock
 from simulator.errors import ConfigError
 from simulator.events import (

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from producers.lanes import ReplayOptions
 from producers.lifelog import DAY1_US, SEGMENT_US, Lifelog, RawObservation, SegmentSpan
 from producers.pacing import LaneProgress, LatenessMeter
-from producers.replayer import ReplayOptions, ReplayProgress, ReplayStats, replay
+from producers.replayer import ReplayProgress, ReplayStats, replay
 from producers.timeline import timeline
 from simulator.clock import Clock
 from simulator.errors import ConfigError, InvariantError, StallError
