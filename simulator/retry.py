@@ -19,6 +19,7 @@ from consumers.scores import Row, Scores
 from simulator.errors import ConfigError
 from simulator.events import RunStartedEvent
 from simulator.log.protocol import Log
+from simulator.marks import IDENTITY_FIELD, marks_in
 from simulator.plan import Plan, announce, first_segments, identity_difference, options_of, plan_run
 from simulator.results import Results, read_results, write_results
 from simulator.run import execute
@@ -89,9 +90,11 @@ def _only(plan: Plan, rows: Sequence[Row], identity: dict[str, str]) -> Plan:
         policy="hold",
     )
     only = tuple(row.trajectory for row in rows)
-    started = announce(
-        options, dataset, systems, {**plan.started.identity, **identity, "only": " ".join(only)}, only
-    )
+    identity = {**plan.started.identity, **identity, "only": " ".join(only)}
+    if options.canaries:  # those that lie in what is left
+        texts = (seen.text for lifelog in dataset.lifelogs.values() for seen in lifelog.observations)
+        identity[IDENTITY_FIELD] = str(sum(len(marks_in(text)) for text in texts))
+    started = announce(options, dataset, systems, identity, only)
     return Plan(options, dataset, systems, started, plan.asked_us)
 
 

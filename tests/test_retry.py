@@ -203,3 +203,14 @@ def test_a_run_of_which_nobody_noted_how_it_was_begun_is_not_retried(place: Path
     for ran in (log, folder):
         assert ran.code == 2
         assert "retry the folder that `egostream run` made" in one_line(ran)
+
+
+def test_a_retry_holds_the_canaries_that_lie_in_what_it_replays(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run(place, out, "--canaries", 60, NO_ANSWER="R1").code == 4
+    ran = retry(place, out)
+    assert ran.code == 0, ran.err
+    published = egostream("tap", out / "retry-1", "observations", "--json", "-q").json_lines
+    marked = sum("canary" in event.get("text", "") for event in published)
+    assert 0 < marked < 60
+    assert egostream("audit", out / "retry-1", "--json").json["canaries"] == marked
