@@ -196,6 +196,9 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
         max_ahead=started.limits.segments_ahead,
         max_unreleased=started.limits.unreleased_segments,
         stall_timeout_s=move_s,
+        ready_timeout_s=max(
+            move_s, ReplayOptions().ready_timeout_s
+        ),  # a memory may load for as long as a call may take
         attached=frozenset(f"{label}@{stream}" for label in started.attached for stream in started.streams),
         lane_timeout_s=started.answer_timeout_s,
     )

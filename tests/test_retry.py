@@ -207,7 +207,7 @@ def test_a_run_of_which_nobody_noted_how_it_was_begun_is_not_retried(place: Path
 
 def test_a_retry_holds_the_canaries_that_lie_in_what_it_replays(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    assert run(place, out, "--canaries", 60, NO_ANSWER="R1").code == 4
+    assert run(place, out, "--canaries", 60, NO_INGEST="1 2 3").code == 4
     ran = retry(place, out)
     assert ran.code == 0, ran.err
     published = egostream("tap", out / "retry-1", "observations", "--json", "-q").json_lines
