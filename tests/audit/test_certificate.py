@@ -29,4 +29,8 @@ def test_violations_that_are_not_kept_are_counted_where_they_belong() -> None:
     lines = render(certificate).splitlines()
     assert f"{MOST_OF_A_RULE + 8} violations of the invariants" in lines[1]
     of = {line.split()[0]: line.split()[-1] for line in lines[4:12]}
-    assert of == {**dict.fromkeys(("form", "1", "2", "4", "6", "7"), "none"), "3": "1", "5": str(MOST_OF_A_RULE + 7)}
+    assert of == {
+        **dict.fromkeys(("form", "1", "2", "4", "6", "7"), "none"),
+        "3": "1",
+        "5": str(MOST_OF_A_RULE + 7),
+    }
