@@ -62,12 +62,27 @@ def _id_of(verdict: tuple[VerdictEvent, bytes]) -> str:
 
 
 async def audit_run(folder: Path, progress: Callable[[int, int], None] | None = None) -> Certificate:
-    """Audit the run in a folder and write the certificate there. `progress`: records read, and in all."""
+    """Audit the run in a folder, hold it against the certificate that is there, and write the new one. `progress`:
+    records read, and in all. A log that was changed keeps its first certificate."""
     async with open_run(folder) as (log, started):
         certificate = await audit_log(log, started, progress)
+    earlier = await anyio.to_thread.run_sync(read_certificate, folder)
+    if earlier is not None and (held := certificate.held_against(earlier)) != certificate:
+        return held
     content = msgspec.json.format(msgspec.json.encode(certificate)) + b"\n"
     await anyio.to_thread.run_sync(write_whole, folder / AUDIT_NAME, content)
     return certificate
+
+
+def read_certificate(folder: Path) -> Certificate | None:
+    """The certificate in a run's folder, if there is one. Blocking. Raises ConfigError for what is none."""
+    path = folder / AUDIT_NAME
+    if not path.is_file():
+        return None
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Certificate)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path} is no certificate: {error}; remove it to audit anew") from error
 
 
 async def read_verdicts(log: Log, started: RunStartedEvent) -> list[tuple[VerdictEvent, bytes]]:

@@ -107,6 +107,21 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
         """How many findings there are, shown or not."""
         return sum(self.found.values())
 
+    def held_against(self, earlier: Certificate) -> Certificate:
+        """With a finding more where an earlier certificate of the same ended run counted the same events, and their
+        content has another digest by now: a text or an outcome was changed, which breaks no invariant."""
+        same = (earlier.run, earlier.ended, earlier.events) == (self.run, self.ended, self.events)
+        if not (same and self.ended) or earlier.digest == self.digest:
+            return self
+        changed = Finding(
+            invariant="form",
+            rule="changed",
+            explanation=f"the log has as many events as when it was first audited, and another digest: it was "
+            f"{earlier.digest[:12]}. What one of them says was changed since",
+        )
+        found: dict[Invariant, int] = {**self.found, "form": self.found.get("form", 0) + 1}
+        return msgspec.structs.replace(self, findings=(changed, *self.findings), found=found)
+
 
 class Book:
     """Findings, counts and open things, while an audit is under way.

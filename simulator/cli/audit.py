@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
+import anyio.to_thread
 import click
 
 from consumers.audit import Certificate, audit_log, render
 from simulator.cli import common
 from simulator.cli.given import given_run, run_argument
 from simulator.cli.progress import progress_bar, records_shown
+from simulator.results import read_certificate
 
 
 @click.command(
@@ -38,7 +41,8 @@ def audit(run: str, settings: common.Settings) -> int:
     each violation with the offending events and an explanation; then the exit code is 3. What a run that goes on
     has not come to yet is open, and no violation.
 
-    Two equal runs have equal digests, on any log and in whatever order their events came.
+    Two equal runs have equal digests, on any log and in whatever order their events came. A finished run is also held
+    against the audit.json that was written when it ended: a text or an outcome that was changed since shows there.
     """
 
     certificate = common.run_async(partial(_read, run, settings))
@@ -52,4 +56,6 @@ def audit(run: str, settings: common.Settings) -> int:
 async def _read(run: str, settings: common.Settings) -> Certificate:
     with progress_bar("auditing", settings.quiet) as update:
         async with given_run(run) as (log, started):
-            return await audit_log(log, started, records_shown(update))
+            certificate = await audit_log(log, started, records_shown(update))
+    earlier = await anyio.to_thread.run_sync(read_certificate, Path(run))
+    return certificate if earlier is None else certificate.held_against(earlier)

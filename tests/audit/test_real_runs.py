@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +190,23 @@ def test_the_command_says_what_is_broken(tmp_path: Path) -> None:
     assert "Violation of 5 (foreign_commit): leaky@" in audited.out
     assert "which the commit of another trajectory wrote" in audited.out
     assert "    record run-" in audited.out
+
+
+def test_a_verdict_that_was_turned_round_shows_in_the_digest(tmp_path: Path) -> None:
+    run = ("run", "-q", "--data", SMALL, "--system", "full_context", "--out", "r")
+    assert egostream(*run, cwd=tmp_path).code == 0
+    first = (tmp_path / "r" / AUDIT_NAME).read_text()
+    with closing(sqlite3.connect(tmp_path / "r" / "log.db")) as db:
+        ((partition,),) = db.execute(
+            "SELECT id FROM partitions WHERE topic LIKE '%.verdicts' AND partition = 0"
+        )
+        chunks = db.execute(f"SELECT offset, data FROM chunks_{partition}").fetchall()
+        offset, data = next((o, d) for o, d in chunks if b'"outcome":"fail"' in d)
+        turned = data.replace(b'"outcome":"fail"', b'"outcome":"pass"', 1)
+        db.execute(f"UPDATE chunks_{partition} SET data = ? WHERE offset = ?", (turned, offset))
+        db.commit()
+    for command in (("audit", "r"), run):  # also where the run's own command is given again
+        ran = egostream(*command, cwd=tmp_path)
+        assert ran.code == 3, ran.err
+        assert "Violation of form (changed)" in ran.out
+    assert (tmp_path / "r" / AUDIT_NAME).read_text() == first
