@@ -19,7 +19,7 @@ import anyio
 
 from simulator.errors import FencedError
 from simulator.events import Event
-from simulator.log.protocol import Record, StoredRecord, Subscription, TopicPartition
+from simulator.log.protocol import StoredRecord, Subscription, TopicPartition
 from simulator.topics import Recorder
 
 Ticket = tuple[TopicPartition, int]
@@ -79,7 +79,8 @@ class OffsetTracker:
 
 
 class _Entry(NamedTuple):
-    record: Record
+    event: Event
+    wall_times_us: dict[str, int]
     owner: int | None
     tenure: int | None
     ticket: Ticket | None
@@ -121,7 +122,7 @@ class Outbox:
             owner = ticket[0].partition
         if owner is not None and tenure is None:
             tenure = self.tenure(owner)
-        self._ready.append(_Entry(self._recorder.record(event, **wall_times_us), owner, tenure, ticket))
+        self._ready.append(_Entry(event, wall_times_us, owner, tenure, ticket))
         self._wake.set()
 
     def rebalanced(self, lost: Collection[int]) -> None:
@@ -142,7 +143,8 @@ class Outbox:
                         self.offsets.done(entry.ticket)
                 rebalanced = self._rebalanced
                 try:
-                    records = [entry.record for entry in ready]
+                    # `wall_us` is this moment: what waits for a slow log was not written yet
+                    records = [self._recorder.record(e.event, **e.wall_times_us) for e in ready]
                     await self._subscription.transact(records, self.offsets.committable())
                 except FencedError:
                     self._ready = ready + self._ready
