@@ -6,7 +6,7 @@ EgostreamError
 │   └── ConfigError       an unknown system, a bad option, a run folder that can't be used
 ├── LogError              the event log refused or can't be reached
 │   ├── TopicError        a topic that is missing, or exists with other settings
-│   └── FencedError       this consumer lost its partitions; what it did was not committed
+│   └── FencedError       this consumer lost its partitions; carries what was written all the same
 ├── DecodeError           bytes that are no event; they go whole to the dead-letter topic
 ├── InvariantError        a broken invariant; carries the offending events' ids; exit code 3
 ├── EncoderError          the text encoder's process can't do its work
@@ -16,7 +16,7 @@ EgostreamError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
@@ -56,8 +56,13 @@ class TopicError(LogError):
 
 
 class FencedError(LogError):
-    """The caller no longer owns the partitions that it committed for. Nothing was written: start again
-    from `Subscription.assignment`."""
+    """The caller no longer owns the partitions that it committed for: start again from `Subscription.assignment`.
+    Nothing was written but `written`: the records for partitions that it still owned, on a log that writes for each
+    by itself."""
+
+    def __init__(self, message: str, written: Iterable[object] = ()) -> None:
+        self.written = tuple(written)
+        super().__init__(message)
 
 
 class DecodeError(EgostreamError):

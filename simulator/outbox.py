@@ -146,8 +146,10 @@ class Outbox:
                     # `wall_us` is this moment: what waits for a slow log was not written yet
                     records = [self._recorder.record(e.event, **e.wall_times_us) for e in ready]
                     await self._subscription.transact(records, self.offsets.committable())
-                except FencedError:
-                    self._ready = ready + self._ready
+                except FencedError as error:
+                    # What was written for partitions that are still ours would be written twice
+                    written = {id(record) for record in error.written}
+                    self._ready = [e for e in ready if id(e.record) not in written] + self._ready
                     with anyio.move_on_after(REBALANCE_S) as waiting:
                         await rebalanced.wait()
                     if waiting.cancelled_caught:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import aiokafka.errors as kafka_errors
 import anyio
-from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.admin import NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.protocol.commit import OffsetFetchRequest
 
 from simulator.errors import LogError, TopicError
 from simulator.log.kafka_client import log_error, retried
@@ -252,24 +252,39 @@ class KafkaAdmin:
         self, group: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Committed]:
         prefix = self._config.prefix
-        wanted = [KafkaPartition(prefix + tp.topic, tp.partition) for tp in partitions]
+        wanted: dict[str, list[int]] = {}
+        for tp in partitions:
+            wanted.setdefault(prefix + tp.topic, []).append(tp.partition)
+        request = OffsetFetchRequest(prefix + group, list(wanted.items()))
 
         async def attempt() -> Any:
             coordinator = self._coordinators.get(group)
             if coordinator is None:
                 coordinator = self._coordinators[group] = await self._client.find_coordinator(prefix + group)
             try:
-                return await self._client.list_consumer_group_offsets(prefix + group, coordinator, wanted)
+                # Not aiokafka's `list_consumer_group_offsets`: that takes the refusal of a broker that does not
+                # coordinate the group, any more or yet, for "nothing is committed"
+                return _checked(await self._client._send_request(request, coordinator))
             except BaseException:
                 self._coordinators.pop(group, None)
                 raise
 
-        found = await retried(self._config, f"read the offsets of group {group!r}", attempt)
+        topics = await retried(self._config, f"read the offsets of group {group!r}", attempt)
         return {
-            TopicPartition(tp.topic[len(prefix) :], tp.partition): Committed(at.offset, at.metadata or "")
-            for tp, at in found.items()
-            if at.offset >= 0
+            TopicPartition(topic[len(prefix) :], partition): Committed(offset, token or "")
+            for topic, found in topics
+            for partition, offset, token, _ in found
+            if offset >= 0
         }
+
+
+def _checked(response: Any) -> Any:
+    """The offsets in an answer, by topic. Raises what the broker refused them for."""
+    codes = [response.error_code, *(partition[3] for _, found in response.topics for partition in found)]
+    for error in map(kafka_errors.for_code, codes):
+        if error is not kafka_errors.NoError:
+            raise error()
+    return response.topics
 
 
 def _token(found: Mapping[TopicPartition, Committed], tp: TopicPartition) -> str:

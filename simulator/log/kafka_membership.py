@@ -13,9 +13,10 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
 from simulator.errors import FencedError, LogError
+from simulator.log.kafka_admin import Committed
 from simulator.log.kafka_producer import Placed
 from simulator.log.kafka_transactions import Transactor
-from simulator.log.protocol import TopicPartition
+from simulator.log.protocol import Record, TopicPartition
 
 if TYPE_CHECKING:
     from simulator.log.kafka import KafkaLog
@@ -126,10 +127,18 @@ class Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka i
         if self._sharing and not await self.wait_shared(timeout_s):
             raise LogError(f"group {self.group!r} does not share its partitions within {timeout_s:g} s")
 
-    def check_held(self, partitions: Iterable[TopicPartition]) -> None:
-        """Raises FencedError for partitions that are not held, without asking the broker."""
+    @property
+    def owners(self) -> dict[int, Transactor]:
+        """Partition number → what writes for it, which is another once it has been taken over anew."""
+        return dict(self._transactors)
+
+    def check_held(self, partitions: Iterable[TopicPartition], owners: Mapping[int, Transactor]) -> None:
+        """Raises FencedError for partitions that are not held, or not as when these were the owners, without asking
+        the broker."""
         for tp in partitions:
-            if tp not in self._held or not self._transactors[tp.partition].usable:
+            owner = self._transactors.get(tp.partition)
+            same = owner is not None and owner.usable and owner is owners.get(tp.partition)
+            if tp not in self._held or not same:
                 raise FencedError(
                     f"group {self.group!r}: {tp.topic!r} partition {tp.partition} is not this consumer's now"
                 )
@@ -166,9 +175,12 @@ class Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka i
             and kept | new == self._offered
         )
 
-    def taken_over(self, committed: Mapping[TopicPartition, int]) -> None:
+    def taken_over(self, committed: Mapping[TopicPartition, Committed]) -> None:
         """The share is taken over; of what is new in it, this is committed."""
-        self._committed = {tp: o for tp, o in self._committed.items() if tp in self._held} | dict(committed)
+        self._committed = {tp: o for tp, o in self._committed.items() if tp in self._held}
+        for tp, found in committed.items():
+            self._committed[tp] = found.offset
+            self._transactors[tp.partition].tokens[tp] = found.token
         self._held = self._offered
         self._taken = self._taking
 
@@ -176,14 +188,20 @@ class Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka i
         """One transaction for each partition number, all at once, save that one which records ride with that
         belong to no number comes first. Raises FencedError or LogError after all have ended."""
         by_number, offsets_of, first = self._divide(placed, offsets)
+        written: list[Record] = []
 
         async def run(number: int) -> None:
-            await self._transactors[number].run(by_number.get(number, {}), offsets_of[number])
+            mine = by_number.get(number, {})
+            await self._transactors[number].run(mine, offsets_of[number])
             self._committed.update(offsets_of[number])
+            written.extend(record for records in mine.values() for record in records)
 
-        if first is not None:
-            await run(first)
-        await _together([partial(run, number) for number in sorted(offsets_of) if number != first])
+        try:
+            if first is not None:
+                await run(first)
+            await _together([partial(run, number) for number in sorted(offsets_of) if number != first])
+        except FencedError as error:
+            raise FencedError(str(error), written) from error
 
     def _divide(
         self, placed: Placed, offsets: Mapping[TopicPartition, int]

@@ -6,9 +6,14 @@ without a break keep their position and what was fetched; the others begin where
 Until then `transact` and `commit` refuse partitions that are gone, without asking the broker.
 
 `transact` is one transaction for each partition number in its offsets, since each number has its own owner to
-fence. A record goes with the number of its own partition where its topic is divided as the group's topics
-are. All others (control, dead letters) go into the first transaction, before any other's offsets are
-committed: a crash between two of them can repeat such a record under the same event id, and never loses one.
+fence: where one is fenced, the others take place all the same. A record goes with the number of its own partition
+where its topic is divided as the group's topics are. All others (control, dead letters) go into the first
+transaction, before any other's offsets are committed: a crash between two of them can repeat such a record under
+the same event id, and never loses one.
+
+Nothing is written for a partition that went and came back before the caller could see it: what it has ready may
+be written already by whoever had it in between. So `poll` returns as soon as it has taken a share over, and a
+`transact` that began before refuses what was taken over meanwhile.
 """
 
 from __future__ import annotations
@@ -111,12 +116,14 @@ class KafkaSubscription:
             await checkpoint()
             while True:
                 left_s = deadline_s - time.monotonic()
-                if self._membership is None or await self._follow_group(self._membership, left_s):
+                if self._membership is None or self._membership.is_current:
                     await self._fetch(0.0)
                     if taken := self._take(max_records):
                         return taken
                     if (left_s := deadline_s - time.monotonic()) > 0:
                         await self._fetch(left_s)
+                elif await self._follow_group(self._membership, left_s):
+                    return []
                 if left_s <= 0:
                     await self._check_brokers()
                     return []
@@ -147,13 +154,15 @@ class KafkaSubscription:
 
     async def transact(self, records: Sequence[Record], offsets: Mapping[TopicPartition, int]) -> None:
         """See `Subscription` and this module. Raises LogError for offsets without a group. When one of
-        several transactions is fenced, those of partitions that this member still owned have taken place."""
+        several transactions is fenced, those of partitions that this member still owned have taken place: the
+        FencedError carries what they wrote."""
         membership = self._membership
         if offsets and membership is None:
             raise LogError("a subscription without a group has nowhere to commit to")
         for tp, offset in offsets.items():
             if tp.topic not in self._topics or offset < 0:
                 raise LogError(f"can't commit offset {offset} of {tp.topic!r} partition {tp.partition}")
+        owners = {} if membership is None else membership.owners
         placed = await place_records(self._log.admin, records)
         if not placed and not offsets:
             return
@@ -162,7 +171,7 @@ class KafkaSubscription:
             return
         async with self._changing:
             await membership.wait_settled(self._config.timeout_s)
-            membership.check_held(offsets)
+            membership.check_held(offsets, owners)
             if membership.numbers:
                 await membership.transact(placed, offsets)
             else:  # an idle member: nobody can be in its place
@@ -351,5 +360,5 @@ class KafkaSubscription:
             self._places = dict(sorted(places.items()))
             self._gained.update(new)
             self._order = deque(self._places)
-            membership.taken_over({tp: found.offset for tp, found in committed.items()})
+            membership.taken_over(committed)
         return True

@@ -6,7 +6,8 @@ out for good, even if it has not noticed its loss.
 
 Every transaction commits its offsets with a token of its own. If the client does not learn how a transaction
 ended, a new producer under the same id ends it one way or the other, and the token in the committed offsets
-tells which.
+tells which. It also tells whether another owner was at work meanwhile, whom that new producer has shut out: what
+this one had to write may be there already.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Transactor:
         self.number = number
         self.usable = False
         """Whether the owner may go on; if not, it must take its partitions over anew."""
+        self.tokens: dict[TopicPartition, str] = {}
+        """What the offsets were last committed with: by this owner or, before its first time, by the one before."""
         self._config = config
         self._admin = admin
         self._group = group
@@ -83,6 +86,7 @@ class Transactor:
             while True:
                 error = await self._attempt(placed, offsets, token, deadline_s)
                 if error is None or not await self._again(error, offsets, token, deadline_s):
+                    self.tokens.update(dict.fromkeys(offsets, token))
                     self._admin.expect(self._group, dict.fromkeys(offsets, token))
                     return
 
@@ -137,19 +141,13 @@ class Transactor:
         unknown = LogError(f"{described}; whether this transaction took place is unknown")
         try:
             await self.start()
-            if self._ending:
-                if not offsets:
-                    raise unknown from error
-                # Kafka shows a transaction's offsets a moment after it has ended: too short a look would do it twice
-                looked_until_s = anyio.current_time() + _SHOWN_WITHIN_S
-                while anyio.current_time() < looked_until_s:
-                    found = await self._admin.committed(self._group, offsets)
-                    if any(committed.token == token for committed in found.values()):
-                        return False
-                    await anyio.sleep(_LOOK_S)
+            if await self._has_taken_place(offsets, token):
+                return False
         except FencedError:
+            await self.aclose()
             raise
         except LogError as failure:
+            await self.aclose()
             raise (unknown if self._ending else described) from failure
         again = getattr(error, "retriable", False) or isinstance(
             error, AssertionError | kafka_errors.IllegalOperation
@@ -157,3 +155,22 @@ class Transactor:
         if not again or anyio.current_time() > deadline_s:
             raise described from error
         return True
+
+    async def _has_taken_place(self, offsets: Mapping[TopicPartition, int], token: str) -> bool:
+        """Whether the failed attempt did succeed. Raises FencedError where another has committed since this owner
+        did, LogError if it can't be told."""
+        if self._ending and not offsets:
+            raise LogError("it committed no offsets, which would tell")
+        # Kafka shows a transaction's offsets a moment after it has ended: too short a look would do it twice
+        looked_until_s = anyio.current_time() + (_SHOWN_WITHIN_S if self._ending else 0.0)
+        while True:
+            found = await self._admin.committed(self._group, offsets)
+            if any(committed.token == token for committed in found.values()):
+                return True
+            if any(committed.token != self.tokens.get(tp) for tp, committed in found.items()):
+                raise FencedError(
+                    f"group {self._group!r}: partition {self.number} was another consumer's in between"
+                )
+            if anyio.current_time() >= looked_until_s:
+                return False
+            await anyio.sleep(_LOOK_S)

@@ -63,7 +63,7 @@ class Subscription(Protocol):
 
     async def poll(self, *, max_records: int = 1000, timeout_s: float = 1.0) -> Sequence[StoredRecord]:
         """Next records, in offset order within each partition; waits up to `timeout_s` for the first, then
-        returns what is ready. Empty on time-out."""
+        returns what is ready. Empty on time-out, and where the assignment has changed."""
 
     async def position(self, tp: TopicPartition) -> int:
         """Offset of the next record that `poll` would give for a partition of the assignment."""
@@ -77,7 +77,7 @@ class Subscription(Protocol):
 
     async def transact(self, records: Sequence[Record], offsets: Mapping[TopicPartition, int]) -> None:
         """Append records and commit offsets in one transaction. Raises FencedError as `commit` does, and
-        then nothing was appended."""
+        then nothing was appended but what the error names."""
 
     async def guard(self, topics: Iterable[str]) -> None:
         """For the one at work of an exclusive group: whoever was before it can't `append` to these topics any more

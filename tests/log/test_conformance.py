@@ -46,7 +46,7 @@ async def test_topics_are_created_once_and_keep_their_partitions(new_log: NewLog
         await log.create_topics({"a": 3, "b": 1})
         await log.create_topics({"a": 3, "c": 2})
         assert await log.topics() == {"a": 3, "b": 1, "c": 2}
-        with pytest.raises(TopicError, match="'a'"):
+        with pytest.raises(TopicError, match=r"[.']a'"):
             await log.create_topics({"a": 4})
         assert await log.topics() == {"a": 3, "b": 1, "c": 2}
 

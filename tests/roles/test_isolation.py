@@ -241,12 +241,12 @@ async def test_memory_that_can_t_be_flushed_in_time_fails_that_trajectory_alone(
                 await anyio.sleep_forever()
             await super().flush()
 
-    lane = lane_on(tmp_path, Hanging, timeout_s=0.05)
+    lane = lane_on(tmp_path, Hanging, timeout_s=2.0)
     await ingest(lane, 0)
-    assert (await lane.answer_task(task())).error == "copy failed: TimeoutError: nothing after 0.05 s"
+    assert (await lane.answer_task(task())).error == "copy failed: TimeoutError: nothing after 2 s"
     await ingest(lane, 1)
     late = await lane.answer_task(task(trajectory=f"{LANE}/s0/e1"))
-    assert late.error == "copy failed: TimeoutError: nothing after 0.05 s"
+    assert late.error == "copy failed: TimeoutError: nothing after 2 s"
     assert (await lane.answer_task(task(segment=1, trajectory=f"{LANE}/s1/e0"))).error is None
     await lane.aclose()
     assert folders(tmp_path) == 0

@@ -16,7 +16,8 @@ import anyio
 import msgspec
 
 from consumers.audit import Finding
-from simulator.log import open_log
+from simulator.intake import decode_records, read_to_end
+from simulator.log import StoredRecord, open_log
 from simulator.plan import RunOptions, plan_run
 from simulator.run import execute
 from simulator.runfolder import NOTE_NAME, VERDICTS_NAME, open_run
@@ -107,10 +108,16 @@ class Fleet:
 
 @contextmanager
 def fleet(folder: Path, commands: Mapping[str, tuple[object, ...]]) -> Iterator[Fleet]:
-    """None of its processes is left at the end."""
+    """None of its processes is left at the end. What fails says which results the log holds twice, and where."""
     processes = Fleet(folder, commands)
     try:
         yield processes
+    except AssertionError as error:
+        command = commands["scoreboard"]
+        log, out = (command[command.index(option) + 1] for option in ("--log", "--out"))
+        if (Path(str(out)) / NOTE_NAME).exists():
+            error.add_note(anyio.run(twice, str(log), run_of(Path(str(out)))))
+        raise
     finally:
         processes.kill(*processes.running)
 
@@ -196,6 +203,20 @@ def history_of(log: str, run: str) -> History:
             return await History.read(opened, run)
 
     return anyio.run(read)
+
+
+async def twice(log: str, run: str) -> str:
+    """The records of deltas, responses and verdicts whose event is in the log more than once, in full."""
+    places: dict[str, list[StoredRecord]] = {}
+    topics = Topics.of(run)
+    async with open_log(log) as opened:
+        async for record in read_to_end(opened, [topics.deltas, topics.responses, topics.verdicts]):
+            for event, _ in decode_records(run, [record])[0]:
+                places.setdefault(event.id, []).append(record)
+    doubled = [record for records in places.values() if len(records) > 1 for record in records]
+    return "\n".join(
+        ["In the log twice:", *map(str, doubled)] if doubled else ["Nothing is in the log twice."]
+    )
 
 
 def log_findings(log: str, run: str) -> tuple[Finding, ...]:

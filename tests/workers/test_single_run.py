@@ -77,5 +77,5 @@ def _kill_and_begin_again(
                 processes.start("run")
                 processes.wait("run", deadline_s=60)
         assert (out / VERDICTS_NAME).read_bytes() == expected
-        assert log_findings(str(log_path(out)), run_of(out)) == []
+        assert log_findings(str(log_path(out)), run_of(out)) == ()
     print(f"{killed} kills, {runs} runs")
