@@ -25,6 +25,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
+from statistics import fmean, median
 from typing import Final
 
 import msgspec
@@ -75,7 +76,7 @@ class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a load did. `segments` counts lanes × segments that were due; `observations` those of all lanes' streams.
 
     Offered is what was due by the time between the first and the last that was; achieved is what was remembered by the
-    time from the first due to the last remembered. `highest` has the greatest of each kind of lag, not all at one
+    time between the first and the last that was. `highest` has the greatest of each kind of lag, not all at one
     moment.
     """
 
@@ -92,6 +93,10 @@ class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
     offered_segments_per_s: float | None
     achieved_observations_per_s: float | None
     achieved_segments_per_s: float | None
+    growth: float | None
+    """By how many seconds a segment was remembered later than those before, for each second of the load: the median of
+    the last quarter less that of the second, by the time between them, of the lane where it is most. About 0 while a
+    lane keeps up; one that can ingest a share s of what is offered has 1/s - 1. None with fewer than 8 segments."""
     pacing: Percentiles | None
     """Of each observation, from due to published."""
     stages: dict[str, Percentiles | None]
@@ -212,7 +217,7 @@ class LatencyFold:
         due = [change for change in changes if change.sign > 0]
         done = [change for change in changes if change.sign < 0 and not change.failed]
         due_s = (due[-1].at_us - due[0].at_us) / 1e6 if due else 0.0
-        done_s = (done[-1].at_us - due[0].at_us) / 1e6 if done else 0.0
+        done_s = (done[-1].at_us - done[0].at_us) / 1e6 if done else 0.0
         systems = len(self._started.systems)
         observed_s = (self._last_us - self._first_us) / 1e6 if self._last_us > self._first_us else 0.0
         observations = self._observations.total()
@@ -229,8 +234,9 @@ class LatencyFold:
             # n points in time have n - 1 gaps
             offered_observations_per_s=_per(systems * (observations - 1), observed_s),
             offered_segments_per_s=_per(len(due) - 1, due_s),
-            achieved_observations_per_s=_per(sum(change.segment.observations for change in done), done_s),
-            achieved_segments_per_s=_per(len(done), done_s),
+            achieved_observations_per_s=_per(sum(change.segment.observations for change in done[1:]), done_s),
+            achieved_segments_per_s=_per(len(done) - 1, done_s),
+            growth=_growth(changes),
             pacing=self._pacing.percentiles(),
             stages={name: histogram.percentiles() for name, histogram in histograms.items()},
             by_lane={lane: histogram.percentiles() for lane, histogram in by_lane.items()},
@@ -296,6 +302,25 @@ def _number(headers: Headers, name: str) -> int | None:
 
 def _per(count: int, seconds: float) -> float | None:
     return count / seconds if count > 0 and seconds > 0 else None
+
+
+def _growth(changes: Sequence[_Change]) -> float | None:
+    took: dict[str, list[tuple[int, int]]] = {}
+    for change in changes:
+        if change.sign < 0 and not change.failed:
+            took.setdefault(change.lane, []).append((change.segment.due_us, change.at_us))
+    found: list[float] = []
+    for pairs in took.values():
+        quarter = len(pairs) // 4
+        if quarter < 2:
+            continue
+        pairs.sort()
+        second, last = pairs[quarter : 2 * quarter], pairs[-quarter:]
+        between_us = fmean(due for due, _ in last) - fmean(due for due, _ in second)
+        if between_us > 0:
+            late_us = median(end - due for due, end in last) - median(end - due for due, end in second)
+            found.append(late_us / between_us)
+    return max(found, default=None)
 
 
 def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, float]:

@@ -26,6 +26,7 @@ from consumers.monitor import Progress
 from consumers.process_meter import meter_process
 from producers.arrivals import Load, Offered, offer
 from producers.datasets import read_dataset
+from producers.lifelog import Dataset
 from simulator.errors import ConfigError
 from simulator.events import Limits, ReplayEndedEvent, RunStartedEvent
 from simulator.files import write_whole
@@ -66,15 +67,20 @@ class LoadPlan(msgspec.Struct, frozen=True):
     offered: Offered
 
 
-def plan_load(options: LoadOptions, progress: Callable[[int, int], None] | None = None) -> LoadPlan:
-    """Read the dataset and lay the load out. Blocking. Raises ConfigError and DatasetError."""
+def plan_load(
+    options: LoadOptions,
+    dataset: Dataset | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> LoadPlan:
+    """Read the dataset, unless it is given, and lay the load out. Blocking. Raises ConfigError and DatasetError."""
     asked_us = wall_us()
     load, spec = options.load, parse_spec(options.system)
     if not 0 <= options.drain_s < math.inf:
         raise ConfigError(f"drain_s is {options.drain_s:g}: it must be a finite number, at least 0")
-    dataset = read_dataset(
-        options.data, language=options.language, streams=options.streams, progress=progress
-    )
+    if dataset is None:
+        dataset = read_dataset(
+            options.data, language=options.language, streams=options.streams, progress=progress
+        )
     offered = offer(dataset.lifelogs, load)
     dataset = replace(dataset, lifelogs=offered.lifelogs, anchors=())
     limits = Limits(

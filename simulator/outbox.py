@@ -142,14 +142,15 @@ class Outbox:
                     if entry.ticket is not None:
                         self.offsets.done(entry.ticket)
                 rebalanced = self._rebalanced
+                # `wall_us` is this moment: what waits for a slow log was not written yet
+                records = [self._recorder.record(e.event, **e.wall_times_us) for e in ready]
                 try:
-                    # `wall_us` is this moment: what waits for a slow log was not written yet
-                    records = [self._recorder.record(e.event, **e.wall_times_us) for e in ready]
                     await self._subscription.transact(records, self.offsets.committable())
                 except FencedError as error:
                     # What was written for partitions that are still ours would be written twice
                     written = {id(record) for record in error.written}
-                    self._ready = [e for e in ready if id(e.record) not in written] + self._ready
+                    left = [e for e, record in zip(ready, records, strict=True) if id(record) not in written]
+                    self._ready = left + self._ready
                     with anyio.move_on_after(REBALANCE_S) as waiting:
                         await rebalanced.wait()
                     if waiting.cancelled_caught:

@@ -29,6 +29,7 @@ RETRY_NAME = "retry-{}"
 """A retry's folder, in the run's; numbered from 1."""
 AUDIT_NAME = "audit.json"
 LATENCY_NAME = "latency.json"
+SWEEP_NAME = "sweep.json"
 LATENCY_TEXT = "latency-{}.hgrm"
 """A stage's percentiles, for HdrHistogram's plotters."""
 RESULT_NAMES = (VERDICTS_NAME, "scores.json", "trajectories.csv", AUDIT_NAME, LATENCY_NAME)

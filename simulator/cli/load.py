@@ -14,12 +14,14 @@ from simulator.cli import common
 from simulator.cli.progress import Update, files_progress, progress_bar
 from simulator.errors import ConfigError
 from simulator.eventtime import format_event_time
-from simulator.runfolder import LATENCY_NAME, log_path
+from simulator.runfolder import LATENCY_NAME, SWEEP_NAME, log_path
 
 if TYPE_CHECKING:
     from consumers.histogram import Percentiles
     from consumers.latency import LatencyReport
     from consumers.monitor import Progress
+    from simulator.load import LoadOptions
+    from simulator.sweep import Axis, Found, Measured
 
 _positive = click.FloatRange(min=0, min_open=True)
 _ABOUT = {
@@ -40,6 +42,7 @@ Examples:
   egostream load null --data synthetic:wearers=1 --rate 600 --duration 10 --out runs/load
   egostream load rag_raw --data EgoLifeCap/Sync --wearers 6 --observations-per-second 200 --out runs/six
   egostream load my_memory:MyMemory --data synthetic: --rate 3000 --arrivals poisson --out runs/mine
+  egostream load rag_raw --data synthetic: --rate 600 --duration 20 --sweep rate --objective 'p99 < 2s' --out runs/most
 """,
 )
 @click.argument("system")
@@ -119,6 +122,35 @@ Examples:
     show_default=True,
     help="For Poisson arrivals, and for systems that draw numbers.",
 )
+@click.option(
+    "--sweep",
+    "axis",
+    type=click.Choice(["rate", "wearers"]),
+    help="Look for the highest rate, or the most wearers, that keep the objective: from the load given, first doubling "
+    "or halving, then between. Each load is a run in a folder of its own in RUN.",
+)
+@click.option(
+    "--objective",
+    metavar="OBJECTIVE",
+    help="With --sweep: 'p99 < 2s' (p50, p90, p99, p99.9, max, of the time from due to remembered; us, ms, s, min), or "
+    "lag: that no lane falls ever further behind, by 2% of the time that passes. [default: lag]",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0, max=1, min_open=True, max_open=True),
+    default=0.05,
+    show_default=True,
+    metavar="SHARE",
+    help="With --sweep rate: how close the highest rate that keeps it and the lowest that doesn't have to be.",
+)
+@click.option(
+    "--again",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="With --sweep: measure each of the two ends so many times more, to see whether they say the same again.",
+)
 @common.command_options
 def load(
     system: str,
@@ -136,6 +168,10 @@ def load(
     language: Literal["en", "zh", "both"],
     calls_in_flight: int,
     seed: int,
+    axis: Axis | None,
+    objective: str | None,
+    tolerance: float,
+    again: int,
     settings: common.Settings,
 ) -> int:
     """Offer observations to SYSTEM by the clock, whether or not it keeps up, and measure how late it remembers.
@@ -153,40 +189,44 @@ def load(
       log.db               the run itself
       latency.json         all numbers, read off the log, with the histograms (HdrHistogram) and the lag over time
       latency-STAGE.hgrm   percentiles of each stage in microseconds, for HdrHistogram's plotters
+      sweep.json           with --sweep: what was found; each load is in a folder beside it
 
     Needs `pip install 'egostream[load]'`.
     """
     try:
         from simulator.load import LoadOptions, execute_load, plan_load
+        from simulator.sweep import LAG
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("hdrh", "psutil"):
             raise
         raise ConfigError(
             f"a load needs {error.name}, which is not installed: pip install 'egostream[load]'"
         ) from error
+    options = LoadOptions(
+        data=data,
+        system=system,
+        out=out,
+        log=log_url,
+        load=Load(
+            wearers=wearers,
+            duration_s=duration_s,
+            arrivals=arrivals,
+            rate=rate,
+            observations_per_second=observations_per_second,
+            seed=seed,
+        ),
+        drain_s=drain_s,
+        language=language,
+        streams=streams or None,
+        calls_in_flight=calls_in_flight,
+        overwrite=overwrite,
+    )
+    if axis is not None:
+        return _sweep(options, axis, objective or LAG, tolerance, again, settings)
+    if objective is not None:
+        raise ConfigError("--objective goes with --sweep: it says what the sweep looks for")
     with files_progress("reading", settings.quiet) as files:
-        plan = plan_load(
-            LoadOptions(
-                data=data,
-                system=system,
-                out=out,
-                log=log_url,
-                load=Load(
-                    wearers=wearers,
-                    duration_s=duration_s,
-                    arrivals=arrivals,
-                    rate=rate,
-                    observations_per_second=observations_per_second,
-                    seed=seed,
-                ),
-                drain_s=drain_s,
-                language=language,
-                streams=streams or None,
-                calls_in_flight=calls_in_flight,
-                overwrite=overwrite,
-            ),
-            files,
-        )
+        plan = plan_load(options, progress=files)
     offered = plan.offered
     if not settings.quiet:
         segments = sum(plan.plan.started.segments.values())
@@ -207,6 +247,83 @@ def load(
             f"\nThe log is {log_url or log_path(out)}; {LATENCY_NAME} and latency-*.hgrm are in {out}."
         )
     return common.EXIT_UNJUDGED if report.failed or report.unfinished else 0
+
+
+def _sweep(
+    options: LoadOptions, axis: Axis, objective: str, tolerance: float, again: int, settings: common.Settings
+) -> int:
+    """Exit code 4 says that there is no answer within reach, or that an end said now this and now that."""
+    from simulator.sweep import Objective
+    from simulator.sweeping import execute_sweep
+
+    aim = Objective.parse(objective)
+    asked = options.load
+    unit = "wearers" if axis == "wearers" else "× real time" if asked.rate is not None else "observations/s"
+
+    def tell(measured: Measured) -> None:
+        if not settings.quiet:
+            common.note(f"{measured.value:,.6g} {unit}: {'kept' if measured.kept else 'broken'}")
+
+    try:
+        with progress_bar("sweeping", settings.quiet) as update:
+            found = common.run_async(
+                partial(
+                    execute_sweep,
+                    options,
+                    axis,
+                    aim,
+                    tolerance=tolerance,
+                    again=again,
+                    tell=tell,
+                    show=partial(_show, update),
+                )
+            )
+    except KeyboardInterrupt as error:
+        raise common.StoppedError(f"stopped; the loads that were measured are in {options.out}") from error
+    if settings.json:
+        common.print_json(found)
+    else:
+        show_found(found, unit)
+        common.say(f"\n{SWEEP_NAME} and each load's folder are in {options.out}.")
+    return (
+        0
+        if found.agreed and found.highest_kept is not None and found.lowest_broken is not None
+        else common.EXIT_UNJUDGED
+    )
+
+
+def show_found(found: Found, unit: str) -> None:
+    """The curve, and the answer with what it stands on."""
+    table = Table(
+        title=f"Time from due to remembered; objective: {found.objective}", title_justify="left", box=None
+    )
+    for name in (unit, "offered obs/s", "achieved obs/s", "p50", "p99", "max", "growth", "objective"):
+        table.add_column(name, justify="right")
+    for point in sorted(found.points, key=lambda point: point.value):
+        report = point.report
+        numbers = report.stages["remembered"]
+        times = ["–"] * 3 if numbers is None else map(_time, (numbers.p50_us, numbers.p99_us, numbers.max_us))
+        table.add_row(
+            f"{point.value:,.6g}",
+            _rate(report.offered_observations_per_s),
+            _rate(report.achieved_observations_per_s),
+            *times,
+            "–" if report.growth is None else f"{report.growth:.1%}",
+            "kept" if point.kept else "broken",
+        )
+    common.show(table)
+    low, high = found.highest_kept, found.lowest_broken
+    kept = (
+        "nothing in reach"
+        if low is None
+        else (f"{low:,.6g} {unit} (kept in {found.kept_times} of {found.kept_of})")
+    )
+    broken = (
+        "nothing in reach"
+        if high is None
+        else (f"{high:,.6g} {unit} (kept in {found.broken_kept_times} of {found.broken_of})")
+    )
+    common.say(f"\nhighest that kept it   {kept}\nlowest that broke it   {broken}")
 
 
 def _show(update: Update, progress: Progress) -> None:
@@ -238,6 +355,8 @@ def show_report(report: LatencyReport) -> None:
         f"lag      at most {high.segments:,} segments, {high.observations:,} observations, "
         f"{high.event_time_s:,.0f} s of life; at the end {last.segments:,} segments"
     )
+    if report.growth is not None:
+        common.say(f"growth   {max(report.growth, 0.0):.1%}: so much later each second, in the worst lane")
     for use in report.processes:
         common.say(
             f"process  {use.process}: {use.cpu:.0%} of a core, {use.rss_max_bytes / 2**20:,.0f} MiB; children "
