@@ -197,10 +197,11 @@ def load(
         from simulator.load import LoadOptions, execute_load, plan_load
         from simulator.sweep import LAG
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("hdrh", "psutil"):
+        module = (error.name or "").partition(".")[0]
+        if module not in ("hdrh", "psutil"):
             raise
         raise ConfigError(
-            f"a load needs {error.name}, which is not installed: pip install 'egostream[load]'"
+            f"a load needs {module}, which is not installed: pip install 'egostream[load]'"
         ) from error
     options = LoadOptions(
         data=data,
