@@ -26,7 +26,7 @@ from simulator.errors import ConfigError
 Arrivals = Literal["regular", "poisson"]
 
 MOST_OBSERVATIONS = 5_000_000
-"""All are laid out before the first is due, and kept in memory: about 300 bytes each, with its event."""
+"""All are laid out before the first is due, and kept in memory: about 200 bytes each."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):

@@ -103,15 +103,17 @@ def test_lag_grows_where_more_is_offered_than_is_ingested(share: float, grows: b
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize(("wearers", "duration_s"), [(1, 1), (4, 2)])
 def test_a_sweep_finds_the_known_capacity_of_a_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wearers: int, duration_s: float
 ) -> None:
-    """20 ms a segment: 50 a second, in virtual time."""
+    """20 ms a segment and one at a time, on however many lanes: 50 a second, in virtual time."""
     options = LoadOptions(
         data=ONE_EACH,
         system="it=tests.load.systems:FixedTime:service_ms=20",
         out=tmp_path / "sweep",
-        load=Load(duration_s=1, observations_per_second=40),
+        load=Load(wearers=wearers, duration_s=duration_s, observations_per_second=40),
+        calls_in_flight=1,
     )
     told: list[Measured] = []
     found = run(
