@@ -22,8 +22,9 @@ from adapters.memory import (
 from consumers.scores import Scores
 from judges.judge import Case, Judge, Judgment
 from producers.datasets import read_dataset
+from producers.lanes import ReplayOptions
 from producers.lifelog import Dataset, Lifelog, RawObservation, Report, SegmentSpan
-from producers.replayer import ReplayOptions, ReplayStats, replay
+from producers.replayer import ReplayStats, replay
 from simulator.clock import Clock
 from simulator.errors import ConfigError, DatasetError, EgostreamError, InputError, InvariantError, LogError
 from simulator.events import (

@@ -39,8 +39,9 @@ from judges.deterministic import official_feedback
 from judges.judge import Case, Judgment
 from judges.panel import JudgePanel
 from producers.conduct import CONDUCTOR_ROLE, conduct
+from producers.lanes import ReplayOptions
 from producers.lifelog import Dataset
-from producers.replayer import ReplayOptions, replay
+from producers.replayer import replay
 from producers.synthetic import parse_synthetic, synthesise
 from simulator.clock import Clock
 from simulator.events import Limits, MemoryRecord, Metric, RunEndedEvent, RunStartedEvent

@@ -49,8 +49,9 @@ from benchmarks.bench_replay import default_data
 from consumers.agent import run_agent
 from dev.kafka.brokers import start
 from producers.datasets import read_dataset
+from producers.lanes import ReplayOptions
 from producers.lifelog import Dataset
-from producers.replayer import ReplayOptions, replay
+from producers.replayer import replay
 from producers.timeline import timeline
 from simulator.clock import Clock
 from simulator.events import DeltaEvent, ReadyEvent, RunStartedEvent, decode

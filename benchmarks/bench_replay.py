@@ -27,8 +27,9 @@ from adapters.memory import LaneContext, MemorySystem
 from adapters.registry import open_system
 from consumers.agent import run_agent
 from producers.datasets import read_dataset
+from producers.lanes import ReplayOptions
 from producers.lifelog import Dataset
-from producers.replayer import ReplayOptions, replay
+from producers.replayer import replay
 from producers.timeline import timeline
 from simulator.clock import Clock
 from simulator.events import RunStartedEvent, decode, encode

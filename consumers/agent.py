@@ -50,6 +50,9 @@ OpenMemory = Callable[[str, str], MemorySystem]
 _Work = tuple[Segment, str, Ticket, int]
 """(segment, id of the event that closed it, ticket, when that was read)"""
 
+_ALIVE_S = 1.0
+"""How often an agent says that it is there while all it does is in the log already."""
+
 
 async def run_agent(
     log: Log,
@@ -133,6 +136,8 @@ class _Agent:
         self.closed: dict[str, set[str]] = {}
         """Lane → trajectories that have ended."""
         self.released: dict[str, int] = {}
+        self.said_s = 0.0
+        """When it last said that it is there."""
         # All agents read the same records: one of them buries what can't be used, so that it is buried once.
         self._buries = system == started.systems[0]
 
@@ -158,12 +163,19 @@ class _Agent:
                 self._take(records, wall_us())
 
     async def _say_ready(self) -> None:
+        self.said_s = anyio.current_time()
         role = agent_role(self.system)
         means: Means | None = None
         if self.started.isolation == "branch":
             means = "fork" if self.isolating is None else self.isolating.means
         ready = ReadyEvent(id=f"ready/{role}", run=self.started.run, event_time_us=0, role=role, means=means)
         await self.log.append([self.recorder.record(ready)])
+
+    async def _say_alive(self) -> None:
+        """Rebuilding a lane can take as long as all its ingests did, and writes nothing: without a word, the others
+        would take it for a stall."""
+        if anyio.current_time() - self.said_s >= _ALIVE_S:
+            await self._say_ready()
 
     async def _rebalance(self, gained: frozenset[int], lost: frozenset[int], tasks: TaskGroup) -> None:
         """Give up the lanes of partitions that went elsewhere, and rebuild those of partitions that came."""
@@ -241,6 +253,7 @@ class _Agent:
                 ended_us = wall_us()
             if delta is None:
                 self.outbox.offsets.done(ticket)
+                await self._say_alive()
             else:
                 self.outbox.put(delta, ticket, read_us=read_us, began_us=began_us, ended_us=ended_us)
 
@@ -261,6 +274,7 @@ class _Agent:
             ended_us = wall_us()
         if result is None:
             self.outbox.offsets.done(ticket)
+            await self._say_alive()
         else:
             self.outbox.put(result, ticket, isolating_us=isolating_us, began_us=began_us, ended_us=ended_us)
 

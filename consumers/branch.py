@@ -14,7 +14,18 @@ class Branch:
     """An isolated branch of a lane's memory at a segment, on which one trajectory runs; with the conversation
     so far and, for the commit ablation, the memory as it was before the commit."""
 
-    __slots__ = ("committed", "failed", "history", "memory", "opened", "segment", "spent", "uncommitted")
+    __slots__ = (
+        "begun",
+        "committed",
+        "committing",
+        "failed",
+        "history",
+        "memory",
+        "opened",
+        "segment",
+        "spent",
+        "uncommitted",
+    )
 
     def __init__(self) -> None:
         self.memory: MemorySystem | None = None
@@ -24,9 +35,18 @@ class Branch:
         self.segment = -1
         self.history: list[Turn] = []
         self.uncommitted: MemorySystem | None = None
+        self.begun = anyio.Event()
+        """T1 has come."""
         self.opened = anyio.Event()
         """R1 is there."""
+        self.committing = anyio.Event()
+        """The commit has come."""
         self.committed = anyio.Event()
+
+    def end(self) -> None:
+        """Let whatever waits for something here give up."""
+        for event in (self.begun, self.opened, self.committing, self.committed):
+            event.set()
 
     def need(self) -> MemorySystem:
         """Its memory. Raises MemorySystemError where none could be made: that is the result of each call which needs

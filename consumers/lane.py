@@ -161,7 +161,12 @@ class Lane:
     async def turn(self, event: TaskEvent | FeedbackEvent | CommitEvent) -> None:
         """Wait until what comes before this event is there: the segment, R1, or the commit. Raises
         InvariantError when it never comes."""
+        if event.trajectory in self._past.closed:
+            return
+        if isinstance(event, CommitEvent):
+            self._branches.setdefault(event.trajectory, Branch()).committing.set()
         if isinstance(event, TaskEvent) and event.phase == "T1":
+            self._branches.setdefault(event.trajectory, Branch()).begun.set()
             while self._ingested < event.segment and event.trajectory not in self._past.closed:
                 await self._moved.wait()
         else:
@@ -311,8 +316,7 @@ class Lane:
         self._past.closed.add(trajectory)
         branch = self._branches.pop(trajectory, None)
         if branch is not None:
-            branch.opened.set()
-            branch.committed.set()
+            branch.end()
             await self._brancher.close(self._own(branch))
 
     async def aclose(self) -> None:
@@ -340,16 +344,21 @@ class Lane:
             await (
                 self._moved.wait()
             )  # a lane that is rebuilt may take long, and each ingest has its own deadline
-        with anyio.move_on_after(self.call_timeout_s) as waiting:
-            await branch.opened.wait()
-            if after_commit:
-                await branch.committed.wait()
-        if event.trajectory in self._past.closed:
-            return None
-        if waiting.cancelled_caught:
-            missing = "commit" if branch.opened.is_set() else "T1"
-            raise InvariantError(f"trajectory {event.trajectory} has no {missing} on this lane", (event.id,))
-        return branch
+        await self._follow(event, "T1", branch.begun, branch.opened)
+        if after_commit:
+            await self._follow(event, "commit", branch.committing, branch.committed)
+        return None if event.trajectory in self._past.closed else branch
+
+    async def _follow(self, event: TrajectoryEvent, what: str, came: anyio.Event, done: anyio.Event) -> None:
+        """Wait for the result of what comes before an event. That itself is in the log, on another topic; its result
+        may take long on a lane that is rebuilt (a replay, its turn among many), and each call has a deadline of its
+        own. Raises InvariantError when it does not come."""
+        if not done.is_set():
+            with anyio.move_on_after(self.call_timeout_s) as waiting:
+                await came.wait()
+            if waiting.cancelled_caught and event.trajectory not in self._past.closed:
+                raise InvariantError(f"trajectory {event.trajectory} has no {what} on this lane", (event.id,))
+            await done.wait()
 
     async def _answer(
         self, branch: Branch, request: Request, cause: TrajectoryEvent, phase: ResponsePhase, arm: Arm

@@ -49,7 +49,7 @@ from simulator.waits import (
     role_of_lane,
 )
 
-FINISHED, WAITING = "finished", "waiting for its segment"
+FINISHED, WAITING, HELD = "finished", "waiting for its segment", "waiting for its turn (--open-trajectories)"
 
 
 class Owed(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,9 +228,20 @@ class StatusFold:
 
     def owed(self) -> list[Owed]:
         """Everything that could have come and has not, the oldest first."""
+        return self._owed_and_held()[0]
+
+    def _owed_and_held(self) -> tuple[list[Owed], list[Owed]]:
+        """What is owed, and the T1s that nobody owes before others have ended: as many trajectories as may be are
+        open."""
         if self.ended:
-            return []
+            return [], []
         found: list[Owed] = []
+        held: list[Owed] = []
+        opened = Counter(
+            one.lane for one in self._trajectories.values() if "T1" in one.seen and "closed" not in one.seen
+        )
+        full = opened.total() >= self.started.limits.open_trajectories
+        shared = self.started.isolation == "shared"  # one a lane
         for name, lane in self._lanes.items():
             closed = self._segments.get((lane.stream, lane.deltas))
             if closed is not None and not lane.failed:
@@ -238,11 +249,16 @@ class StatusFold:
         for key, trajectory in self._trajectories.items():
             for name, (cause, since_us) in self._next(trajectory).items():
                 missing = missing_of(key, name, cause)
-                found.append(_owed(missing, since_us, lane=trajectory.lane, trajectory=key, phase=name))
+                waits = name == "T1" and (full or (shared and opened[trajectory.lane] > 0))
+                (held if waits else found).append(
+                    _owed(missing, since_us, lane=trajectory.lane, trajectory=key, phase=name)
+                )
         if not self._begun:
             missing_roles = [role for role in self.started.required if role not in self._ready]
             found += [_owed(missing_ready(role), self._started_us, phase="ready") for role in missing_roles]
-        return sorted(found, key=lambda owed: (owed.since_us, owed.event))
+        found.sort(key=_age)
+        held.sort(key=_age)
+        return found, held
 
     @property
     def _begun(self) -> bool:
@@ -283,21 +299,23 @@ class StatusFold:
 
     def status(self) -> Status:
         """How the run stands by what was fed."""
-        owed = self.owed()
+        owed, held = self._owed_and_held()
+        turns = {one.trajectory for one in held}
         states = Counter({FINISHED: self._finished}) if self._finished else Counter[str]()
         owing: dict[str, list[str]] = {}
         for one in owed:
             if one.trajectory:
                 owing.setdefault(one.trajectory, []).append(one.phase)
         for key in self._trajectories:
-            states[f"waiting for {', '.join(owing[key])}" if key in owing else WAITING] += 1
+            waits = f"waiting for {', '.join(owing[key])}" if key in owing else WAITING
+            states[HELD if key in turns else waits] += 1
         replay_only = not self.started.systems
         over = self.ended or (replay_only and self.replayed)
         state = "ended" if over else "paused" if self.paused else "not ended" if self._begun else "not begun"
-        roles = [self._role(REPLAYER_ROLE, "", owed)]
+        roles = [self._role(REPLAYER_ROLE, "", owed, held)]
         if not replay_only:
-            roles += [self._role(role_of_lane(lane), lane, owed) for lane in self._lanes]
-            roles += [self._role(CONDUCTOR_ROLE, "", owed), self._role(JUDGE_ROLE, "", owed)]
+            roles += [self._role(role_of_lane(lane), lane, owed, held) for lane in self._lanes]
+            roles += [self._role(CONDUCTOR_ROLE, "", owed, held), self._role(JUDGE_ROLE, "", owed, held)]
         return Status(
             run=self.started.run,
             state=state,
@@ -306,9 +324,9 @@ class StatusFold:
             owed=tuple(owed),
         )
 
-    def _role(self, role: str, lane: str, owed: list[Owed]) -> RoleStatus:
+    def _role(self, role: str, lane: str, owed: list[Owed], held: list[Owed]) -> RoleStatus:
         mine = [one for one in owed if one.role == role and (not lane or one.lane in ("", lane))]
-        waits = mine[0] if mine else self._needs(role, lane, owed)
+        waits = mine[0] if mine else self._needs(role, lane, [*owed, *held])
         last_event, last_us = self._last.get((role, lane), ("", None))
         ended = self.ended or (role == REPLAYER_ROLE and self.replayed)
         if lane and self._lanes[lane].failed:
@@ -352,6 +370,10 @@ class StatusFold:
             if self._closed_segments[behind] >= self.started.segments[behind]:
                 missing = Missing(f"{behind}/ended", REPLAYER_ROLE, missing.cause)
         return _owed(missing, since_us, phase="replay")
+
+
+def _age(owed: Owed) -> tuple[int, str]:
+    return owed.since_us, owed.event
 
 
 def _owed(missing: Missing, since_us: int, *, lane: str = "", trajectory: str = "", phase: str) -> Owed:

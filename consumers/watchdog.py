@@ -39,9 +39,9 @@ async def watch(log: Log, started: RunStartedEvent, limit_s: float, *, replayer:
     read = [topic for topic in topics if topic not in (topics.anchors, topics.dead)]
     async with log.subscribe(read) as subscription:
         while not fold.ended:
-            records = await subscription.poll(max_records=2000, timeout_s=_POLL_S)
+            records = await subscription.poll(max_records=2000, timeout_s=min(_POLL_S, limit_s / 4))
             before_s, step_s = step_s, anyio.current_time()
-            now_us += round(min(step_s - before_s, _LONGEST_STEP_S) * 1e6)
+            now_us += round(min(step_s - before_s, _LONGEST_STEP_S, limit_s / 2) * 1e6)
             few = [r for r in records if ("kind", b"observation") not in r.headers]
             if len(few) < len(records):  # there are many, and all alike here
                 moved_us[REPLAYER_ROLE] = now_us

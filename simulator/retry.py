@@ -19,6 +19,7 @@ from consumers.scores import Row, Scores
 from simulator.errors import ConfigError
 from simulator.events import RunStartedEvent
 from simulator.log.protocol import Log
+from simulator.marks import IDENTITY_FIELD, marks_in
 from simulator.plan import Plan, announce, first_segments, identity_difference, options_of, plan_run
 from simulator.results import Results, read_results, write_results
 from simulator.run import execute
@@ -49,7 +50,11 @@ def plan_retry(
         )
     if base.only:
         raise ConfigError(f"{folder} is a retry itself: retry the run that it belongs to, {folder.parent}")
-    note = read_note(folder / NOTE_NAME)
+    note = read_note(folder / NOTE_NAME) if (folder / NOTE_NAME).is_file() else None
+    if note is None or not note.options:
+        raise ConfigError(
+            f"{folder} has no {NOTE_NAME} that says how the run was begun: retry the folder that `egostream run` made"
+        )
     number = len(results.folders) + 1
     log = note.log if "://" in note.log else None
     options = options_of(note.options, folder / RETRY_NAME.format(number), log)
@@ -85,9 +90,11 @@ def _only(plan: Plan, rows: Sequence[Row], identity: dict[str, str]) -> Plan:
         policy="hold",
     )
     only = tuple(row.trajectory for row in rows)
-    started = announce(
-        options, dataset, systems, {**plan.started.identity, **identity, "only": " ".join(only)}, only
-    )
+    identity = {**plan.started.identity, **identity, "only": " ".join(only)}
+    if options.canaries:  # those that lie in what is left
+        texts = (seen.text for lifelog in dataset.lifelogs.values() for seen in lifelog.observations)
+        identity[IDENTITY_FIELD] = str(sum(len(marks_in(text)) for text in texts))
+    started = announce(options, dataset, systems, identity, only)
     return Plan(options, dataset, systems, started, plan.asked_us)
 
 

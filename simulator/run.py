@@ -27,7 +27,8 @@ from judges.deterministic import official_judges
 from judges.panel import JudgePanel
 from producers.conduct import conduct
 from producers.control import obey_control
-from producers.replayer import ReplayOptions, replay
+from producers.lanes import ReplayOptions
+from producers.replayer import replay
 from simulator.clock import Clock
 from simulator.errors import ConfigError
 from simulator.events import (
@@ -215,6 +216,9 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
         max_ahead=started.limits.segments_ahead,
         max_unreleased=started.limits.unreleased_segments,
         stall_timeout_s=move_s,
+        ready_timeout_s=max(
+            move_s, ReplayOptions().ready_timeout_s
+        ),  # a memory may load for as long as a call may take
         attached=frozenset(f"{label}@{stream}" for label in started.attached for stream in started.streams),
         lane_timeout_s=started.answer_timeout_s,
     )

@@ -18,6 +18,7 @@ from simulator.files import write_whole
 from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
 from simulator.log.protocol import Log
+from simulator.log.sqlite import user_of
 
 LOG_NAME = "log.db"
 NOTE_NAME = "run.json"
@@ -63,6 +64,10 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
         if log is None or "://" not in log:  # else once it was reached, see `note_run`
             folder.mkdir(parents=True, exist_ok=True)
             Path(log or folder).absolute().parent.mkdir(parents=True, exist_ok=True)
+        if overwrite and (process := user_of(log_path(folder))) is not None:
+            raise ConfigError(
+                f"a run goes on in {folder} (process {process}): stop it first, or choose another --out"
+            )
         if overwrite:
             names = (*RESULT_NAMES, NOTE_NAME)
             texts = folder.glob(LATENCY_TEXT.format("*"))

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from producers.lanes import ReplayOptions
 from producers.lifelog import DAY1_US, SEGMENT_US, Lifelog, RawObservation, SegmentSpan
 from producers.pacing import LaneProgress, LatenessMeter
-from producers.replayer import ReplayOptions, ReplayProgress, ReplayStats, replay
+from producers.replayer import ReplayProgress, ReplayStats, replay
 from producers.timeline import timeline
 from simulator.clock import Clock
 from simulator.errors import ConfigError, InvariantError, StallError
@@ -517,6 +518,24 @@ class TestHold:
         with pytest.raises(StallError, match=r"missing: y@A/delta/0 of agent.y \(after A/segment/0\)$"):
             await replay(log, RECORDER, [even_lifelog("A", 9, 5)], clock, options)
         assert not clock.paused
+
+    async def test_a_lane_that_is_rebuilt_does_not_stand(self) -> None:
+        log, finished = MemoryLog(), []
+        options = ReplayOptions(lanes={"A": ["x@A"]}, max_ahead=1, stall_timeout_s=0.8)
+        ready = ReadyEvent(id="ready/agent.x", run=RUN, event_time_us=0, role="agent.x")
+
+        async def run() -> None:
+            finished.append(
+                await replay(log, RECORDER, [even_lifelog("A", 2, 5)], Clock(0, math.inf), options)
+            )
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            for _ in range(12):
+                await anyio.sleep(0.1)
+                await log.append([RECORDER.record(ready)])
+            await log.append([RECORDER.record(delta("x@A", i)) for i in range(2)])
+        assert finished[0].segments == 2
 
     async def test_run_lets_time_go_on_and_reports_the_lag(self) -> None:
         clock, _ = hand_clock(3000)

@@ -192,3 +192,25 @@ def test_a_run_that_has_not_ended_is_gone_on_with_first(place: Path, tmp_path: P
         wait_for(lambda: has(out, "observations"), process)
     ran = egostream("retry", out)
     assert (ran.code, "has not ended: go on with it first" in one_line(ran)) == (2, True)
+
+
+def test_a_run_of_which_nobody_noted_how_it_was_begun_is_not_retried(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run(place, out, NO_ANSWER="R1").code == 4
+    log = retry(place, out / "log.db")
+    (out / "run.json").unlink()
+    folder = retry(place, out)
+    for ran in (log, folder):
+        assert ran.code == 2
+        assert "retry the folder that `egostream run` made" in one_line(ran)
+
+
+def test_a_retry_holds_the_canaries_that_lie_in_what_it_replays(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run(place, out, "--canaries", 60, NO_INGEST="1 2 3").code == 4
+    ran = retry(place, out)
+    assert ran.code == 0, ran.err
+    published = egostream("tap", out / "retry-1", "observations", "--json", "-q").json_lines
+    marked = sum("canary" in event.get("text", "") for event in published)
+    assert 0 < marked < 60
+    assert egostream("audit", out / "retry-1", "--json").json["canaries"] == marked

@@ -8,12 +8,22 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from consumers.status import FINISHED, Status, StatusFold
+from consumers.status import FINISHED, HELD, Status, StatusFold
 from consumers.watchdog import silent, watch
+from producers.conductor import Conductor
 from simulator.cli.status import fold_status
 from simulator.errors import StallError
-from simulator.events import AnchorEvent, AnyEvent, ReplayControlEvent, ReplayEndedEvent, RunStartedEvent
+from simulator.events import (
+    AnchorEvent,
+    AnyEvent,
+    Isolation,
+    Limits,
+    ReplayControlEvent,
+    ReplayEndedEvent,
+    RunStartedEvent,
+)
 from simulator.intake import decode_records, read_to_end
 from simulator.log import SqliteLog, open_log
 from simulator.plan import RunOptions, plan_run
@@ -118,6 +128,25 @@ def test_who_is_silent() -> None:
     assert owed[0].role == CONDUCTOR_ROLE
     assert silent(fold, {CONDUCTOR_ROLE: 22}, 26, 5, replayer=False) == []  # slow, and it moves
     assert silent(fold, {JUDGE_ROLE: 22}, 26, 5, replayer=False) == owed
+
+
+@pytest.mark.parametrize("isolation", ["branch", "shared"])
+def test_nobody_owes_what_waits_for_its_turn(isolation: Isolation) -> None:
+    anchors = [anchor_of(segment=0, number=0), anchor_of(segment=0, number=1)]
+    limits = Limits(open_trajectories=1 if isolation == "branch" else 9)
+    started = replace(started_with(1, 2), limits=limits, isolation=isolation)
+    fold = StatusFold(started, anchors)
+    for event in (started, delta_of(anchors[0])):
+        fold.feed(event, 1)
+    assert [owed.phase for owed in fold.owed()] == ["T1", "T1"]
+    conductor = Conductor(started, anchors)
+    (task,) = conductor.feed(delta_of(anchors[0]))
+    fold.feed(task, 2)
+    assert [owed.event for owed in fold.owed()] == [f"{LANE}/s0/e0/R1"]
+    status = fold.status()
+    assert status.trajectories == {"waiting for R1": 1, HELD: 1}
+    assert [role.owes for role in status.roles if role.role == CONDUCTOR_ROLE] == [0]
+    assert silent(fold, {}, 100, 5, replayer=False) == [missing_of(f"{LANE}/s0/e0", "R1")]
 
 
 async def watched(path: Path, limit_s: float, *events: AnyEvent) -> None:

@@ -296,6 +296,7 @@ class Auditor:
             digest=f"{self._sum % 2**_BITS:064x}",
             digest_topics=tuple(name for name in AUDIT_TOPICS if name not in LEFT_OUT),
             digest_left_out=LEFT_OUT,
+            found=dict(book.found),
             findings=tuple(book.findings),
             not_shown=book.not_shown,
             open=tuple(book.open),

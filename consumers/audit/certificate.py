@@ -82,6 +82,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     digest_topics: tuple[str, ...]
     digest_left_out: dict[str, str]
+    found: dict[Invariant, int] = {}
+    """Invariant → how many violations there are, kept or not."""
     findings: tuple[Finding, ...] = ()
     not_shown: dict[str, int] = {}
     """Rule → findings beyond those that are kept."""
@@ -103,7 +105,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def violations(self) -> int:
         """How many findings there are, shown or not."""
-        return len(self.findings) + sum(self.not_shown.values())
+        return sum(self.found.values())
 
 
 class Book:
@@ -116,6 +118,7 @@ class Book:
     def __init__(self, settled: Mapping[tuple[str, int], int] | None = None) -> None:
         self.settled = settled
         self.findings: list[Finding] = []
+        self.found: Counter[Invariant] = Counter()
         self.checked: Counter[Invariant] = Counter(dict.fromkeys(INVARIANTS, 0))
         self.unproved: Counter[str] = Counter()
         self.ignored: Counter[str] = Counter()
@@ -134,6 +137,7 @@ class Book:
         self, invariant: Invariant, rule: str, explanation: str, *events: Kept | tuple[str, Place] | str
     ) -> None:
         """A violation, with the events that show it."""
+        self.found[invariant] += 1
         self._of_rule[rule] += 1
         if self._of_rule[rule] > MOST_OF_A_RULE:
             return

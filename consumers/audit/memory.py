@@ -26,6 +26,7 @@ SKEW_US: Final = 5_000_000
 ATTACHED_SKEW_US: Final = 60_000_000
 """The same for the machines of attached agents, of whose clocks we know nothing."""
 
+_AS_WRITTEN: Final = "an answer has to name records as a delta or its commit wrote them"
 AFTER_FAILURE: Final = "a record that no delta names, on a lane of which an ingest or a commit had failed"
 
 
@@ -275,9 +276,9 @@ class Memories:
         if seen is not None and seen.deleted:
             lacks("3", "deleted_record", f"{said}, which had been deleted", kept)
         elif seen is not None and seen.text != text:
-            lacks("3", "record_text", f"{said} with another text than was stored", kept)
+            lacks("3", "record_text", f"{said} with another text than was stored: {_AS_WRITTEN}", kept)
         elif seen is not None:
-            lacks("3", "record_time", f"{said} with another event time than was stored", kept)
+            lacks("3", "record_time", f"{said} with another event time than was stored: {_AS_WRITTEN}", kept)
         elif main:
             find(
                 "3",
@@ -326,7 +327,10 @@ class Memories:
             self._book.unproved[AFTER_FAILURE] += 1
         else:
             self._book.lacks(
-                "3", "unknown_record", f"{said}, which no delta and no commit of its own wrote", kept
+                "3",
+                "unknown_record",
+                f"{said}, which no delta and no commit of its own wrote: {_AS_WRITTEN}",
+                kept,
             )
 
     def _all_versions(self, lane: _Lane, record: str) -> Iterator[Version]:

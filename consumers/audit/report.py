@@ -29,10 +29,9 @@ def render(certificate: Certificate) -> str:
         lines.append(f"It holds {certificate.canaries} canaries: its scores are not those of a plain run.")
     lines.append(one_line(certificate))
     lines += ["", "Invariant                                                     Checked  Violations"]
-    by_invariant = {name: sum(f.invariant == name for f in certificate.findings) for name in INVARIANTS}
     for name, says in INVARIANTS.items():
         lines.append(
-            f"{name:>4}  {says:<55} {certificate.checked[name]:>8,}  {by_invariant[name] or 'none':>10}"
+            f"{name:>4}  {says:<55} {certificate.checked[name]:>8,}  {certificate.found.get(name, 'none'):>10}"
         )
     lines.append("")
     events = ", ".join(f"{n:,} {name}" for name, n in certificate.events.items() if n)

@@ -13,8 +13,9 @@ import msgspec
 
 from producers.control import obey_control
 from producers.datasets import read_dataset
+from producers.lanes import ReplayOptions
 from producers.lifelog import Lifelog
-from producers.replayer import ReplayOptions, ReplayProgress, ReplayStats
+from producers.replayer import ReplayProgress, ReplayStats
 from producers.replayer import replay as replay_lifelogs
 from producers.timeline import Part
 from simulator.cli import common

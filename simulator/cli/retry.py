@@ -14,7 +14,7 @@ from consumers.scores import Scores
 from simulator.cli import common
 from simulator.cli.given import given_run
 from simulator.cli.progress import files_progress, progress_bar
-from simulator.cli.run import Outcome, shown
+from simulator.cli.run import Outcome, note_attached, shown
 from simulator.results import audit_run, read_results
 from simulator.retry import plan_retry, run_retry
 
@@ -48,6 +48,7 @@ def retry(folder: Path, data: str | None, settings: common.Settings) -> int:
                     f"{len(plan.started.only)} trajectories again, in {plan.options.out}; systems: "
                     f"{', '.join(plan.started.systems)}"
                 )
+            note_attached(plan)
             with progress_bar("running", settings.quiet) as update:
                 scores = await run_retry(folder, log, plan, started, shown(plan.started, update))
             return scores, await audit_run(plan.options.out)

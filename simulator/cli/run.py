@@ -296,12 +296,7 @@ def run_options(options: RunOptions, settings: common.Settings) -> Outcome:
         plan = plan_run(options, files)
     started = plan.started
     _log.info("run", id=started.run, out=str(options.out), **started.identity)
-    for label in started.attached:
-        where = options.log or log_path(options.out)
-        common.note(
-            f"{started.run} waits for {label}: egostream attach --system MODULE:CLASS --as {label} --log {where} "
-            f"--run {started.run}"
-        )
+    note_attached(plan)
     try:
         with progress_bar("running", settings.quiet) as update:
             scores = common.run_async(
@@ -317,6 +312,15 @@ def run_options(options: RunOptions, settings: common.Settings) -> Outcome:
         "run_ended", id=started.run, trajectories=scores.trajectories, unjudged=scores.unjudged.trajectories
     )
     return Outcome(scores, certificate)
+
+
+def note_attached(plan: Plan) -> None:
+    """For each attached system, the command that starts its agent."""
+    run, where = plan.started.run, plan.options.log or log_path(plan.options.out)
+    for label in plan.started.attached:
+        common.note(
+            f"{run} waits for {label}: egostream attach --system MODULE:CLASS --as {label} --log {where} --run {run}"
+        )
 
 
 def shown(started: RunStartedEvent, update: Update, size: str = "") -> Callable[[Progress], None]:

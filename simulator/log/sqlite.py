@@ -15,13 +15,14 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 import anyio
+import msgspec
 from anyio import to_thread
 
 from simulator.errors import EgostreamError, LogError
@@ -38,6 +39,16 @@ WriteOperation = Callable[[sqlite3.Connection, store.Catalogue], tuple[_T, Itera
 """Runs within a transaction; returns its result and the topics whose readers are to be woken."""
 ReadOperation = Callable[[sqlite3.Connection, store.Catalogue], _T]
 """Runs on one snapshot of the log."""
+
+
+def user_of(path: Path) -> int | None:
+    """The id of another process that takes part in a run in the log there; None where there is none, or no log.
+    Blocking."""
+    try:
+        with closing(store.connect(path)) as conn:
+            return groups.user_of(conn)
+    except (LogError, sqlite3.Error):
+        return None
 
 
 class _Write:
@@ -266,6 +277,10 @@ class SqliteLog:
                 conn.execute("COMMIT")
         except sqlite3.Error as error:
             raise LogError(f"can't read the log {self.path}: {error}") from error
+        except msgspec.DecodeError as error:
+            raise LogError(
+                f"the log {self.path} is damaged: it holds what is no chunk of records: {error}"
+            ) from error
         finally:
             self._readers.append(conn)
             if self._closed:

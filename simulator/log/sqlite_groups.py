@@ -153,16 +153,23 @@ def committed(
 
 def dead_members(conn: sqlite3.Connection, group: str) -> list[int]:
     """Members whose process is gone, or that have not polled within their `max_poll_interval_s`."""
-    now = time.monotonic()
     rows = conn.execute(
         "SELECT id, process, polled_s, max_poll_interval_s FROM members WHERE group_name = ?", (group,)
     )
-    return [
-        member
-        for member, process, polled_s, interval_s in rows
-        # a poll may be one heartbeat newer than what was noted
-        if now - polled_s > interval_s * (1 + 1 / HEARTBEATS) or _is_gone(process)
-    ]
+    return [member for member, *seen in rows if _is_dead(*seen)]
+
+
+def user_of(conn: sqlite3.Connection) -> int | None:
+    """The id of another process that is a living member of some group; None where there is none."""
+    rows = conn.execute(
+        "SELECT process, polled_s, max_poll_interval_s FROM members WHERE process != ?", (this_process(),)
+    )
+    return next((int(seen[0].split("|")[2]) for seen in rows if not _is_dead(*seen)), None)
+
+
+def _is_dead(process: str, polled_s: float, interval_s: float) -> bool:
+    # a poll may be one heartbeat newer than what was noted
+    return time.monotonic() - polled_s > interval_s * (1 + 1 / HEARTBEATS) or _is_gone(process)
 
 
 def _members(conn: sqlite3.Connection, group: str) -> list[int]:

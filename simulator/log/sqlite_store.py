@@ -337,6 +337,8 @@ def _read(
         if read_bytes >= max_bytes:
             break
     cursor.close()
+    if not records:
+        raise LogError(f"the log is damaged: {topic} partition {partition} has no record at offset {begin}")
     return records, read_bytes
 
 

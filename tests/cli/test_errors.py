@@ -6,7 +6,9 @@ import os
 import pty
 import re
 import signal
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -91,6 +93,27 @@ def test_a_damaged_log_is_one_line_and_exit_code_2(run_folder: Path, tmp_path: P
         ran = egostream(*arguments)
         assert ran.code == 2
         assert str(tmp_path) in one_line(ran)
+
+
+@pytest.mark.parametrize("change", ["SET data = zeroblob(100)", "SET data = substr(data, 1, 50)", None])
+def test_a_log_with_a_damaged_chunk_is_one_line_and_exit_code_2(
+    run_folder: Path, tmp_path: Path, change: str | None
+) -> None:
+    log = tmp_path / "log.db"
+    with (
+        closing(sqlite3.connect(run_folder / "log.db")) as source,
+        closing(sqlite3.connect(log)) as copy,
+    ):
+        source.backup(copy)
+        (table,) = copy.execute(
+            "SELECT 'chunks_' || id FROM partitions WHERE topic LIKE '%.verdicts' AND end_offset > 0"
+        ).fetchone()
+        copy.execute(f"UPDATE {table} {change}" if change else f"DELETE FROM {table}")
+        copy.commit()
+    for command in ("audit", "scores"):
+        ran = egostream(command, "-q", tmp_path)
+        assert ran.code == 2
+        assert "is damaged" in one_line(ran)
 
 
 def test_a_wrong_call_says_where_help_is(tmp_path: Path) -> None:
@@ -180,6 +203,18 @@ def test_ctrl_c_during_a_run_keeps_what_was_done(tmp_path: Path) -> None:
     again = egostream("run", *arguments, "-q", cwd=tmp_path)  # the same command goes on from there
     assert again.code == 0, again.err
     assert "every metric judged" in again.out
+
+
+def test_a_run_that_goes_on_is_not_replaced(tmp_path: Path) -> None:
+    arguments = ("--data", TINY, "--system", "null", "--out", "r")
+    with started("run", *arguments, "--rate", 1, cwd=tmp_path) as process:
+        wait_for(lambda: has(tmp_path / "r", "observations"), process)
+        ran = egostream("run", *arguments, "--overwrite", cwd=tmp_path)
+        assert ran.code == 2
+        assert one_line(ran) == (
+            f"egostream: error: a run goes on in r (process {process.pid}): stop it first, or choose another --out"
+        )
+    assert egostream("run", *arguments, "--overwrite", "-q", cwd=tmp_path).code == 0  # that one was killed
 
 
 def test_ctrl_c_during_a_replay(tmp_path: Path) -> None:

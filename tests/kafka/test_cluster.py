@@ -116,10 +116,15 @@ async def test_topics_keep_old_records_and_ask_for_two_copies_of_three(three: Cl
     admin = AIOKafkaAdminClient(**options)
     await admin.start()
     try:
-        (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "settings")])
+        settings: dict[str, str] = {}
+        with anyio.fail_after(30):
+            while not settings:  # whichever broker is asked may not have heard of the topic yet
+                (answer,) = await admin.describe_configs(
+                    [ConfigResource(ConfigResourceType.TOPIC, "settings")]
+                )
+                settings = {entry[0]: entry[1] for entry in answer.resources[0][4]}
     finally:
         await admin.close()
-    settings = {entry[0]: entry[1] for entry in answer.resources[0][4]}
     assert settings["retention.ms"] == "-1"
     assert settings["min.insync.replicas"] == "2"
 

@@ -22,7 +22,8 @@ from judges.deterministic import official_judges
 from judges.panel import JudgePanel
 from producers.conduct import conduct
 from producers.datasets import read_dataset
-from producers.replayer import ReplayOptions, replay
+from producers.lanes import ReplayOptions
+from producers.replayer import replay
 from simulator.clock import Clock
 from simulator.events import (
     CommittedEvent,

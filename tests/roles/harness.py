@@ -17,8 +17,9 @@ from judges.judge import Judge
 from judges.panel import JudgePanel
 from producers.conduct import conduct
 from producers.datasets import read_dataset
+from producers.lanes import ReplayOptions
 from producers.lifelog import Dataset
-from producers.replayer import ReplayOptions, replay
+from producers.replayer import replay
 from simulator.clock import Clock
 from simulator.events import Isolation, Limits, RunStartedEvent
 from simulator.log import SqliteLog

@@ -9,8 +9,11 @@ import anyio
 import pytest
 
 from adapters.memory import Answer, Delta, Request, Segment
+from consumers import agent
 from consumers.agent import run_agent
 from producers.datasets import read_dataset
+from producers.replayer import replay
+from simulator.clock import Clock
 from simulator.errors import ConfigError, InvariantError
 from simulator.events import (
     SCHEMA_VERSION,
@@ -19,14 +22,17 @@ from simulator.events import (
     DeltaEvent,
     Limits,
     ObservationEvent,
+    ReadyEvent,
     ResponseEvent,
     RunStartedEvent,
     TrajectoryClosedEvent,
     encode,
 )
+from simulator.intake import decode_records
 from simulator.log import SqliteLog
 from simulator.log.protocol import Log, Record
 from simulator.topics import Recorder, Topics
+from tests.history import History
 from tests.roles.harness import RUN, SMALL, run_all, started_for
 from tests.roles.systems import Ledger
 
@@ -261,3 +267,32 @@ async def test_lanes_with_no_anchor_end_when_all_is_ingested(tmp_path: Path) -> 
     history = await run_all(tmp_path, {"one": ledger}, data=data)
     assert history.findings == ()
     assert len(history.of(DeltaEvent)) == 15
+
+
+async def test_an_agent_that_rebuilds_its_lanes_says_that_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent, "_ALIVE_S", 0.0)
+    dataset = read_dataset(SMALL)
+    started = started_for(dataset, ["one"])
+    segments = sum(started.segments.values())
+    async with SqliteLog.open(tmp_path / "log.db") as log:
+        await log.create_topics(Topics.of(RUN).partitions(2))
+        recorder = Recorder.for_run(started)
+        await log.append([recorder.record(started)])
+        await replay(log, recorder, list(dataset.lifelogs.values()), Clock(0, float("inf")))
+
+        async def run_until(kind: type[DeltaEvent | ReadyEvent], count: int) -> None:
+            topics = [Topics.of(RUN).deltas, Topics.of(RUN).control]
+            async with log.subscribe(topics) as subscription, anyio.create_task_group() as tasks:
+                tasks.start_soon(run_agent, log, started, "one", ledger)
+                with anyio.fail_after(30):
+                    while count > 0:
+                        events, _ = decode_records(RUN, await subscription.poll())
+                        count -= sum(isinstance(event, kind) for event, _ in events)
+                tasks.cancel_scope.cancel()
+
+        await run_until(DeltaEvent, segments)
+        assert len((await History.read(log, RUN)).of(ReadyEvent)) == 1
+        await run_until(ReadyEvent, 2 + segments)
+        assert len((await History.read(log, RUN)).of(DeltaEvent)) == segments

@@ -358,6 +358,28 @@ async def test_trajectory_out_of_place_is_a_broken_invariant() -> None:
         await lane.answer_task(task(trajectory=f"{LANE}/s0/e1"))
 
 
+async def test_what_a_rebuilt_lane_takes_long_for_is_waited_for() -> None:
+    """Where many trajectories are rebuilt at once, or by replays, R1 comes long after any one call's deadline."""
+    lane = lane_of(Ledger(), timeout_s=0.05)
+    await lane.ingest(segment_of(lane, 0), "closed/0")
+    done: list[str] = []
+
+    async def take(event: TaskEvent | FeedbackEvent | CommitEvent) -> None:
+        await lane.turn(event)
+        done.append(event.id)
+
+    async with anyio.create_task_group() as tasks:
+        for event in (task("T2"), commit(), feedback(), task()):
+            tasks.start_soon(take, event)
+        await anyio.sleep(0.2)
+        assert done == [task().id]
+        await lane.answer_task(task())
+        await anyio.sleep(0.2)
+        assert set(done) == {task().id, commit().id, feedback().id}
+        await lane.commit(commit())
+    assert done[-1] == task("T2").id
+
+
 async def test_subclass_of_a_delta_is_a_delta() -> None:
     class Rich(Delta, frozen=True, kw_only=True):
         note: str = ""

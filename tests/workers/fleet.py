@@ -108,15 +108,16 @@ class Fleet:
 
 @contextmanager
 def fleet(folder: Path, commands: Mapping[str, tuple[object, ...]]) -> Iterator[Fleet]:
-    """None of its processes is left at the end. What fails says which results the log holds twice, and where."""
+    """None of its processes is left at the end. Where a whole run fails, it is said which results
+    its log holds twice, and where."""
     processes = Fleet(folder, commands)
     try:
         yield processes
     except AssertionError as error:
-        command = commands["scoreboard"]
-        log, out = (command[command.index(option) + 1] for option in ("--log", "--out"))
-        if (Path(str(out)) / NOTE_NAME).exists():
-            error.add_note(anyio.run(twice, str(log), run_of(Path(str(out)))))
+        if scoreboard := commands.get("scoreboard"):
+            log, out = (str(scoreboard[scoreboard.index(option) + 1]) for option in ("--log", "--out"))
+            if (Path(out) / NOTE_NAME).exists():
+                error.add_note(anyio.run(twice, log, run_of(Path(out))))
         raise
     finally:
         processes.kill(*processes.running)
