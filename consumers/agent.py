@@ -47,7 +47,8 @@ from simulator.waits import agent_role
 OpenMemory = Callable[[str, str], MemorySystem]
 """(lane, stream) → a new, empty memory system."""
 
-_Work = tuple[Segment, str, Ticket]
+_Work = tuple[Segment, str, Ticket, int]
+"""(segment, id of the event that closed it, ticket, when that was read)"""
 
 _ALIVE_S = 1.0
 """How often an agent says that it is there while all it does is in the log already."""
@@ -159,7 +160,7 @@ class _Agent:
                 if gained or lost:
                     await self._rebalance(gained, lost, tasks)
                     records = self.ownership.kept(records, gained)
-                self._take(records)
+                self._take(records, wall_us())
 
     async def _say_ready(self) -> None:
         self.said_s = anyio.current_time()
@@ -214,7 +215,7 @@ class _Agent:
         finally:
             await lane.aclose()
 
-    def _take(self, records: Sequence[StoredRecord]) -> None:
+    def _take(self, records: Sequence[StoredRecord], read_us: int) -> None:
         offsets, lanes = self.outbox.offsets, self.lanes
         events, dead = decode_records(self.started.run, records)
         if self._buries:
@@ -231,7 +232,7 @@ class _Agent:
                 lane = lanes[event.stream].lane if event.stream in lanes else self._no_stream(event)
                 segment = lane.close_segment(event)
                 ticket = self.segment_tickets.pop(event.stream)
-                lanes[event.stream].inbox.put((segment, event.id, ticket))
+                lanes[event.stream].inbox.put((segment, event.id, ticket, read_us))
             elif isinstance(event, TaskEvent | FeedbackEvent | CommitEvent) and (
                 running := self._running(event)
             ):
@@ -244,7 +245,7 @@ class _Agent:
 
     async def _ingest(self, lane: Lane, inbox: _Inbox) -> None:
         while True:
-            segment, closed_id, ticket = await inbox.get()
+            segment, closed_id, ticket, read_us = await inbox.get()
             await lane.settle()
             async with self.calls.turn(lane.lane, Rank.INGEST):
                 began_us = wall_us()
@@ -254,7 +255,7 @@ class _Agent:
                 self.outbox.offsets.done(ticket)
                 await self._say_alive()
             else:
-                self.outbox.put(delta, ticket, began_us=began_us, ended_us=ended_us)
+                self.outbox.put(delta, ticket, read_us=read_us, began_us=began_us, ended_us=ended_us)
 
     async def _work(self, lane: Lane, event: TaskEvent | FeedbackEvent | CommitEvent, ticket: Ticket) -> None:
         result: ResponseEvent | CommittedEvent | None = None

@@ -40,7 +40,7 @@ from simulator.log.protocol import Log, StoredRecord
 from simulator.outbox import positions_after
 from simulator.ownership import Ownership
 from simulator.protocols.streammembench import INPUTS, input_of
-from simulator.topics import Recorder, Topics, partition_of
+from simulator.topics import Recorder, Topics, partition_of, wall_us
 from simulator.waits import CONDUCTOR_ROLE, stalled
 
 _log = structlog.get_logger(__name__)
@@ -137,13 +137,14 @@ class _Conducting:
         moved_s = anyio.current_time()
         while ended is None:
             records = await self._poll()
+            read_us = wall_us()
             if records:
                 moved_s = anyio.current_time()
             else:
                 self._check_stall(moved_s)
             out = self._feed(records)
             out += self._give_up_overdue()
-            ended = await self._publish(out, records)
+            ended = await self._publish(out, records, read_us=read_us)
         return ended
 
     async def _poll(self) -> Sequence[StoredRecord]:
@@ -273,10 +274,14 @@ class _Conducting:
                 out += self.conductor.give_up(trajectory.id, trajectory.lane, reason)
         return out + self.conductor.settle() if out else []
 
-    async def _publish(self, out: list[Event], records: Iterable[StoredRecord]) -> RunEndedEvent | None:
+    async def _publish(
+        self, out: list[Event], records: Iterable[StoredRecord], **wall_times_us: int
+    ) -> RunEndedEvent | None:
         if out:  # else the offsets go with the next output: a write only for them would double the writes
             offsets = positions_after(list(records))
-            await self.subscription.transact([self.recorder.record(event) for event in out], offsets)
+            await self.subscription.transact(
+                [self.recorder.record(event, **wall_times_us) for event in out], offsets
+            )
         return next((event for event in out if isinstance(event, RunEndedEvent)), None)
 
     def _check_stall(self, moved_s: float) -> None:

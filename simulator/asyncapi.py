@@ -76,12 +76,40 @@ _HEADERS: Final = {
     "kind": "As in the value.",
     "v": "As in the value.",
     "wall_us": "When it was written, by the wall clock, in microseconds since 1970 UTC.",
+    "due_us": "When it was due by the replay's clock, at a finite rate.",
+    "read_us": "When what it follows was read from the log: the segment's end, or for what the conductor writes the "
+    "newest of what it rests on.",
     "isolating_us": "When it was begun to get the memory that the call runs on: a copy or a replay may take long, and "
     "is no part of the call.",
     "began_us": "When the call that it is the result of began, by the wall clock.",
     "ended_us": "When that call ended. Latency is reported from these two.",
+    "cpu_us": "Processor time of the process since it began.",
+    "children_cpu_us": "Processor time of the processes that it started and that still run.",
+    "rss_bytes": "Memory of the process, as it is resident.",
+    "children_rss_bytes": "Memory of the processes that it started.",
+    "loop_lag_us": "The longest that its event loop came late to a timer since the last sample.",
 }
-_TIMED: Final = ("delta", "committed", "response")
+_CALLED: Final = frozenset(("isolating_us", "began_us", "ended_us"))
+_CONDUCTED: Final = ("task", "feedback", "commit", "segment_released", "trajectory_closed", "run_ended")
+_SAMPLED: Final = frozenset(("cpu_us", "children_cpu_us", "rss_bytes", "children_rss_bytes", "loop_lag_us"))
+
+
+def _timed(kind: str) -> frozenset[str]:
+    """The headers of a kind beside those that all have."""
+    match kind:
+        case "observation" | "segment_closed" | "stream_ended":
+            return frozenset(("due_us",))
+        case "delta":
+            return _CALLED | {"read_us"}
+        case "committed" | "response":
+            return _CALLED
+        case "process_sample":
+            return _SAMPLED
+        case _ if kind in _CONDUCTED:
+            return frozenset(("read_us",))
+        case _:
+            return frozenset()
+
 
 _SENT_IDS: Final = {
     "ready": "`ready/agent.<system>`; `role` is `agent.<system>`. Key: empty. Partition: 0.",
@@ -229,9 +257,8 @@ def _message(kind: str, cls: type[Event]) -> dict[str, Any]:
 
 def _headers(kind: str) -> dict[str, Any]:
     fixed = {"kind": kind, "v": str(SCHEMA_VERSION)}
-    names = [
-        name for name in _HEADERS if kind in _TIMED or name not in ("isolating_us", "began_us", "ended_us")
-    ]
+    always = ("kind", "v", "wall_us")
+    names = [name for name in _HEADERS if name in always or name in _timed(kind)]
     return {
         "type": "object",
         "properties": {
@@ -242,7 +269,7 @@ def _headers(kind: str) -> dict[str, Any]:
             }
             for name in names
         },
-        "required": ["kind", "v", "wall_us"],
+        "required": list(always),
     }
 
 

@@ -348,6 +348,14 @@ class ReplayControlEvent(Event, frozen=True, kw_only=True, omit_defaults=True, t
     rate: float | None = None
 
 
+class ProcessSampleEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="process_sample"):
+    """What a process used while a load was offered, once a second. What was measured is in the headers: no two runs
+    have the same."""
+
+    process: str
+    sample: int
+
+
 class ReplayEndedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="replay_ended"):
     """Every stream has been replayed."""
 
@@ -395,6 +403,7 @@ AnyEvent = (
     | TrajectoryClosedEvent
     | LaneFailedEvent
     | ReplayControlEvent
+    | ProcessSampleEvent
     | ReplayEndedEvent
     | RunEndedEvent
     | DeadLetterEvent

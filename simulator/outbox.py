@@ -19,7 +19,7 @@ import anyio
 
 from simulator.errors import FencedError
 from simulator.events import Event
-from simulator.log.protocol import Record, StoredRecord, Subscription, TopicPartition
+from simulator.log.protocol import StoredRecord, Subscription, TopicPartition
 from simulator.topics import Recorder
 
 Ticket = tuple[TopicPartition, int]
@@ -79,7 +79,8 @@ class OffsetTracker:
 
 
 class _Entry(NamedTuple):
-    record: Record
+    event: Event
+    wall_times_us: dict[str, int]
     owner: int | None
     tenure: int | None
     ticket: Ticket | None
@@ -121,7 +122,7 @@ class Outbox:
             owner = ticket[0].partition
         if owner is not None and tenure is None:
             tenure = self.tenure(owner)
-        self._ready.append(_Entry(self._recorder.record(event, **wall_times_us), owner, tenure, ticket))
+        self._ready.append(_Entry(event, wall_times_us, owner, tenure, ticket))
         self._wake.set()
 
     def rebalanced(self, lost: Collection[int]) -> None:
@@ -141,13 +142,15 @@ class Outbox:
                     if entry.ticket is not None:
                         self.offsets.done(entry.ticket)
                 rebalanced = self._rebalanced
+                # `wall_us` is this moment: what waits for a slow log was not written yet
+                records = [self._recorder.record(e.event, **e.wall_times_us) for e in ready]
                 try:
-                    records = [entry.record for entry in ready]
                     await self._subscription.transact(records, self.offsets.committable())
                 except FencedError as error:
                     # What was written for partitions that are still ours would be written twice
                     written = {id(record) for record in error.written}
-                    self._ready = [e for e in ready if id(e.record) not in written] + self._ready
+                    left = [e for e, record in zip(ready, records, strict=True) if id(record) not in written]
+                    self._ready = left + self._ready
                     with anyio.move_on_after(REBALANCE_S) as waiting:
                         await rebalanced.wait()
                     if waiting.cancelled_caught:

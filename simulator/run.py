@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -61,6 +62,26 @@ async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) ->
             not allow) or StallError (a role is not ready, or what it owes does not come).
     """
     options, started = plan.options, plan.started
+    async with set_up(plan, noted(options)) as (log, openers, memories):
+        await run_roles(log, plan, openers, memories, show)
+        results = await read_results(log, started, options.out)
+        await anyio.to_thread.run_sync(write_results, options.out, results)
+        return results.scores
+
+
+class SetUp(NamedTuple):
+    """A run that may begin: its log with the first events, and lane → memory."""
+
+    log: Log
+    openers: Mapping[str, Opener]
+    memories: dict[str, MemorySystem]
+
+
+@asynccontextmanager
+async def set_up(plan: Plan, note: dict[str, Any], *, anew: bool = False) -> AsyncIterator[SetUp]:
+    """Make every memory system, then the run's folder and log. `note`: what `run.json` says of the options; `anew`:
+    the log may hold nothing of this run. Raises ConfigError and LogError, and then leaves nothing."""
+    options, started = plan.options, plan.started
     memories: dict[str, MemorySystem] = {}
     async with memory_folder(plan.systems, options.out / MEMORIES_NAME) as memory_base:
         openers = {
@@ -75,14 +96,13 @@ async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) ->
                 partial(enter_folder, options.out, options.log, started.run, overwrite=options.overwrite)
             )
             async with open_log(url) as log:
-                await begin(log, started, preamble(plan), options.out if options.log is None else None)
-                await anyio.to_thread.run_sync(
-                    note_run, options.out, options.log, started.run, noted(options)
+                there = await begin(
+                    log, started, preamble(plan), options.out if options.log is None else None
                 )
-                await _run_roles(log, plan, openers, memories, show)
-                results = await read_results(log, started, options.out)
-                await anyio.to_thread.run_sync(write_results, options.out, results)
-                return results.scores
+                if there and anew:
+                    raise ConfigError(f"{url} already holds {started.run}: choose another --out or --log")
+                await anyio.to_thread.run_sync(note_run, options.out, options.log, started.run, note)
+                yield SetUp(log, openers, memories)
         finally:
             await close_all(memories.values(), "not begun")  # what no agent took
 
@@ -222,14 +242,15 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def _run_roles(
+async def run_roles(
     log: Log,
     plan: Plan,
     openers: Mapping[str, Opener],
     memories: dict[str, MemorySystem],
     show: Callable[[Progress], None] | None,
 ) -> None:
-    """Start every role and wait until all have ended. Each agent takes its lanes out of `memories`."""
+    """Start every role and wait until all have ended. Each agent takes its lanes out of `memories`. Raises what ended
+    a role."""
     options, started = plan.options, plan.started
     panel = JudgePanel(official_judges(), metrics_of(options.ablate_commit))
     calls = CallLimit(started.limits.calls_in_flight)
@@ -243,7 +264,8 @@ async def _run_roles(
                 call_timeout_s=options.call_timeout_s,
             )
             roles.start_soon(agent, log, started, spec.label, name=agent_role(spec.label))
-        roles.start_soon(partial(run_judges, calls=calls), log, started, panel, name=JUDGE_ROLE)
+        if JUDGE_ROLE in started.required:  # a load has nothing to judge
+            roles.start_soon(partial(run_judges, calls=calls), log, started, panel, name=JUDGE_ROLE)
         clock = Clock(started.event_time_us, options.rate)
         roles.start_soon(run_replayer, log, plan, clock, name="replayer")
         if show is not None:

@@ -29,7 +29,11 @@ VERDICTS_NAME = "verdicts.jsonl"
 RETRY_NAME = "retry-{}"
 """A retry's folder, in the run's; numbered from 1."""
 AUDIT_NAME = "audit.json"
-RESULT_NAMES = (VERDICTS_NAME, "scores.json", "trajectories.csv", AUDIT_NAME)
+LATENCY_NAME = "latency.json"
+SWEEP_NAME = "sweep.json"
+LATENCY_TEXT = "latency-{}.hgrm"
+"""A stage's percentiles, for HdrHistogram's plotters."""
+RESULT_NAMES = (VERDICTS_NAME, "scores.json", "trajectories.csv", AUDIT_NAME, LATENCY_NAME)
 """What is read off the log at the end of a run, beside it."""
 
 
@@ -66,7 +70,8 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
             )
         if overwrite:
             names = (*RESULT_NAMES, NOTE_NAME)
-            for path in (*folder.glob(f"{LOG_NAME}*"), *(folder / name for name in names)):
+            texts = folder.glob(LATENCY_TEXT.format("*"))
+            for path in (*folder.glob(f"{LOG_NAME}*"), *texts, *(folder / name for name in names)):
                 path.unlink(missing_ok=True)
             for retry in retry_folders(folder):
                 shutil.rmtree(retry)

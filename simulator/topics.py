@@ -60,6 +60,7 @@ TOPIC_OF_KIND: dict[str, str] = {
     "trajectory_closed": "control",
     "lane_failed": "control",
     "replay_control": "control",
+    "process_sample": "control",
     "replay_ended": "control",
     "run_ended": "control",
     "dead_letter": "dead",

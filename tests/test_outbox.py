@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import anyio
 import anyio.lowlevel
@@ -12,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.errors import LogError
-from simulator.events import ReadyEvent
+from simulator.errors import FencedError, LogError
+from simulator.events import ReadyEvent, decode
 from simulator.intake import read_to_end
 from simulator.log import SqliteLog
 from simulator.log.protocol import Log, Record, StoredRecord, Subscription, TopicPartition
@@ -125,3 +126,35 @@ async def test_write_that_fails_ends_the_role(tmp_path: Path) -> None:
         outbox.put(result("lost"))
         with pytest.raises(LogError, match="can't commit"):
             await outbox.flush_forever()
+
+
+class _CutShort:
+    """A subscription whose first transaction is fenced after its first record was written."""
+
+    def __init__(self, subscription: Subscription, log: Log) -> None:
+        self._subscription = subscription
+        self._log = log
+        self.fenced = anyio.Event()
+
+    async def transact(self, records: Sequence[Record], offsets: Mapping[TopicPartition, int]) -> None:
+        if not self.fenced.is_set():
+            self.fenced.set()
+            await self._log.append(records[:1])
+            raise FencedError("partition 0 has gone", records[:1])
+        await self._subscription.transact(records, offsets)
+
+
+async def test_what_a_fenced_write_has_written_is_not_written_again(tmp_path: Path) -> None:
+    async with reading(tmp_path) as (log, subscription):
+        cut_short = _CutShort(subscription, log)
+        outbox = Outbox(cast(Subscription, cut_short), Recorder("run", {}))
+        for name in ("first", "second", "third"):
+            outbox.put(result(name))
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(outbox.flush)
+                await cut_short.fenced.wait()
+                await anyio.wait_all_tasks_blocked()
+                outbox.rebalanced([])
+        there = [decode(record.value).id async for record in read_to_end(log, [TOPICS.control])]
+    assert there == ["first", "second", "third"]

@@ -19,6 +19,7 @@ from simulator.events import (
     LaneEvent,
     LaneFailedEvent,
     ObservationEvent,
+    ProcessSampleEvent,
     ReadyEvent,
     ReplayControlEvent,
     ReplayEndedEvent,
@@ -80,6 +81,8 @@ def expected_id(event: AnyEvent) -> str | None:
             return f"{event.trajectory}/closed"
         case LaneFailedEvent():
             return f"{event.lane}/failed"
+        case ProcessSampleEvent():
+            return f"sample/{event.process}/{event.sample}"
         case ReplayEndedEvent():
             return "replay/ended"
         case RunEndedEvent():

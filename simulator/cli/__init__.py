@@ -25,6 +25,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "tap": "Print the events of one topic of a run.",
     "lag": "Print how far the roles of a run are behind.",
     "replay": "Publish a dataset's observations by the clock.",
+    "load": "Offer a load to a memory system, and measure how late it remembers.",
     "ctl": "Pause, resume or speed up a running replay.",
     "worker": "Run one role as a process of its own, on a shared log.",
     "attach": "Attach your own memory system to a run.",

@@ -164,7 +164,7 @@ def check_records(records: list[StoredRecord]) -> None:
             (expected.topic, expected.partition or 0, expected.key, expected.timestamp_ms)
         )
         headers, wall = dict(record.headers), {"wall_us", "began_us", "ended_us"}
-        assert headers.keys() - wall - {"isolating_us"} == {"kind", "v"}
+        assert headers.keys() - wall - {"isolating_us", "read_us"} == {"kind", "v"}
         assert [headers[name] for name in ("kind", "v")] == [value for _, value in expected.headers[:2]]
         if not isinstance(event, ReadyEvent) and event.lane.startswith("node@"):
             assert headers.keys() == {"kind", "v", *wall}

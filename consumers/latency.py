@@ -1,0 +1,394 @@
+"""How late memory is: a pure fold over a run's events and their headers, in any order of topics.
+
+A segment is due when the clock says that it ends (`due_us`), whether or not the replayer, the log or the agent has time
+for it. Every latency here runs from that moment, so that a stall counts for all that it delayed, and not only for what
+was under way (no coordinated omission). The stages, each as the time since due:
+
+    published   the replayer handed the segment's end to the log
+    read        the agent read it
+    begun       its ingest began: what was between is the queue of the lane
+    ended       its ingest ended
+    written     the agent handed the delta to the log
+    remembered  the conductor, a consumer, read the delta: by now it was in the log
+
+`ingest` (begun to ended) and `from_send` (published to remembered) stand beside them: what a client that sends the next
+once it has an answer, or a measure from the replayer's send, would have said.
+
+The moment at which a delta was in the log lies between `written` and `remembered`; no log tells it. A failed ingest
+stores nothing, so it counts as failed and has no latency; a segment whose delta has not come is unfinished. With any of
+those the percentiles are too low.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from statistics import fmean, median
+from typing import Final
+
+import msgspec
+
+from consumers.histogram import Histogram, Percentiles
+from simulator.events import (
+    AnyEvent,
+    DeltaEvent,
+    ObservationEvent,
+    ProcessSampleEvent,
+    RunStartedEvent,
+    SegmentClosedEvent,
+    SegmentReleasedEvent,
+)
+from simulator.log.protocol import Headers
+
+STAGES: Final = ("published", "read", "begun", "ended", "written", "remembered")
+BESIDE: Final = ("ingest", "from_send")
+MOST_POINTS: Final = 600
+
+
+class LagPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the lanes were behind at a moment: segments that were due and not remembered, the observations in them,
+    and how much event time the lane that is furthest behind lacked."""
+
+    at_s: float
+    segments: int
+    observations: int
+    event_time_s: float
+
+
+class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process used, by its samples: processor seconds per second, resident memory, and how late its event
+    loop came to a timer (the longest of each sample; `loop_lag_p50_us` is the median of those). Children are the
+    processes that it started, such as a text encoder's."""
+
+    process: str
+    samples: int
+    cpu: float
+    children_cpu: float
+    rss_max_bytes: int
+    children_rss_max_bytes: int
+    loop_lag_p50_us: int
+    loop_lag_max_us: int
+
+
+class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a load did. `segments` counts lanes × segments that were due; `observations` those of all lanes' streams.
+
+    Offered is what was due by the time between the first and the last that was; achieved is what was remembered by the
+    time between the first and the last that was. `highest` has the greatest of each kind of lag, not all at one
+    moment.
+    """
+
+    run: str
+    systems: tuple[str, ...]
+    lanes: int
+    observations: int
+    segments: int
+    remembered: int
+    failed: int
+    unfinished: int
+    duration_s: float
+    offered_observations_per_s: float | None
+    offered_segments_per_s: float | None
+    achieved_observations_per_s: float | None
+    achieved_segments_per_s: float | None
+    growth: float | None
+    """By how many seconds a segment was remembered later than those before, for each second of the load: the median of
+    the last quarter less that of the second, by the time between them, of the lane where it is most. About 0 while a
+    lane keeps up; one that can ingest a share s of what is offered has 1/s - 1. None with fewer than 8 segments."""
+    pacing: Percentiles | None
+    """Of each observation, from due to published."""
+    stages: dict[str, Percentiles | None]
+    by_lane: dict[str, Percentiles | None]
+    """Of each lane, from due to remembered."""
+    highest: LagPoint
+    lag: tuple[LagPoint, ...]
+    processes: tuple[ProcessUse, ...]
+
+
+class _Due(msgspec.Struct, frozen=True):
+    due_us: int
+    published_us: int | None
+    event_time_us: int
+    start_time_us: int
+    observations: int
+
+
+class _Result(msgspec.Struct, frozen=True):
+    failed: bool
+    read_us: int | None
+    begun_us: int | None
+    ended_us: int | None
+    written_us: int | None
+
+
+class _Change(msgspec.Struct, frozen=True):
+    """A segment of one lane became due (`sign` 1), or was remembered or had failed (-1)."""
+
+    at_us: int
+    sign: int
+    lane: str
+    segment: _Due
+    failed: bool = False
+
+
+class _Sample(msgspec.Struct, frozen=True):
+    at_us: int
+    cpu_us: int
+    children_cpu_us: int
+    rss_bytes: int
+    children_rss_bytes: int
+    loop_lag_us: int
+
+
+_at = attrgetter("at_us")
+
+
+class LatencyFold:
+    """Feed it every event of a run with its headers, then ask for the report."""
+
+    def __init__(self, started: RunStartedEvent) -> None:
+        self._started = started
+        self._due: dict[tuple[str, int], _Due] = {}
+        self._results: dict[tuple[str, int], _Result] = {}
+        self._released: dict[str, dict[int, int]] = {}
+        """Lane → released segment → when its delta, and all before it, had been read."""
+        self._samples: dict[str, list[_Sample]] = {}
+        self._pacing = Histogram()
+        self._observations: Counter[str] = Counter()
+        self._first_us, self._last_us = math.inf, -math.inf
+        """Of observations: when the first and the last was due."""
+
+    def feed(self, event: AnyEvent, headers: Headers) -> None:
+        """Take one event in. What was never due by a clock (an infinite rate) has no latency."""
+        match event:
+            case ObservationEvent():
+                self._observations[event.stream] += 1
+                due_us = _number(headers, "due_us")
+                published_us = _number(headers, "wall_us")
+                if due_us is not None:
+                    self._first_us, self._last_us = min(self._first_us, due_us), max(self._last_us, due_us)
+                    if published_us is not None:
+                        self._pacing.record(published_us - due_us)
+            case SegmentClosedEvent():
+                due_us = _number(headers, "due_us")
+                if due_us is not None:
+                    self._due[event.stream, event.segment] = _Due(
+                        due_us,
+                        _number(headers, "wall_us"),
+                        event.event_time_us,
+                        event.start_time_us,
+                        event.last_seq - event.first_seq + 1,
+                    )
+            case DeltaEvent():
+                # the first counts: that there is only one is the audit's to check
+                self._results.setdefault(
+                    (event.lane, event.segment),
+                    _Result(
+                        event.error is not None,
+                        *(_number(headers, name) for name in ("read_us", "began_us", "ended_us", "wall_us")),
+                    ),
+                )
+            case SegmentReleasedEvent():
+                read_us = _number(headers, "read_us")
+                if read_us is not None:
+                    self._released.setdefault(event.lane, {}).setdefault(event.segment, read_us)
+            case ProcessSampleEvent():
+                names = ("wall_us", *_Sample.__struct_fields__[1:])
+                found = [_number(headers, name) for name in names]
+                if None not in found:
+                    self._samples.setdefault(event.process, []).append(_Sample(*(v or 0 for v in found)))
+            case _:
+                pass
+
+    def report(self) -> LatencyReport:
+        """What came of all that was fed."""
+        histograms = {name: Histogram() for name in (*STAGES, *BESIDE)}
+        by_lane: dict[str, Histogram] = {}
+        changes: list[_Change] = []
+        counts: Counter[str] = Counter()
+        for system in self._started.systems:
+            for stream in self._started.streams:
+                lane = f"{system}@{stream}"
+                changes += self._lane(lane, stream, histograms, by_lane.setdefault(lane, Histogram()), counts)
+        changes.sort(key=_at)
+        lag, highest, duration_s = _lag(changes)
+        due = [change for change in changes if change.sign > 0]
+        done = [change for change in changes if change.sign < 0 and not change.failed]
+        due_s = (due[-1].at_us - due[0].at_us) / 1e6 if due else 0.0
+        done_s = (done[-1].at_us - done[0].at_us) / 1e6 if done else 0.0
+        systems = len(self._started.systems)
+        observed_s = (self._last_us - self._first_us) / 1e6 if self._last_us > self._first_us else 0.0
+        observations = self._observations.total()
+        return LatencyReport(
+            run=self._started.run,
+            systems=self._started.systems,
+            lanes=systems * len(self._started.streams),
+            observations=observations,
+            segments=counts["segments"],
+            remembered=counts["remembered"],
+            failed=counts["failed"],
+            unfinished=counts["segments"] - counts["remembered"] - counts["failed"],
+            duration_s=duration_s,
+            # n points in time have n - 1 gaps
+            offered_observations_per_s=_per(systems * (observations - 1), observed_s),
+            offered_segments_per_s=_per(len(due) - 1, due_s),
+            achieved_observations_per_s=_per(sum(change.segment.observations for change in done[1:]), done_s),
+            achieved_segments_per_s=_per(len(done) - 1, done_s),
+            growth=_growth(changes),
+            pacing=self._pacing.percentiles(),
+            stages={name: histogram.percentiles() for name, histogram in histograms.items()},
+            by_lane={lane: histogram.percentiles() for lane, histogram in by_lane.items()},
+            highest=highest,
+            lag=lag,
+            processes=tuple(_use(name, samples) for name, samples in sorted(self._samples.items())),
+        )
+
+    def _lane(
+        self,
+        lane: str,
+        stream: str,
+        histograms: dict[str, Histogram],
+        of_lane: Histogram,
+        counts: Counter[str],
+    ) -> Iterable[_Change]:
+        """Count one lane's segments and their latencies; gives when its lag changed."""
+        # One release covers all segments before it: a delta had been read by the first release at or after it.
+        released = sorted(self._released.get(lane, {}).items())
+        place = 0
+        for segment in sorted(number for of, number in self._due if of == stream):
+            due = self._due[stream, segment]
+            counts["segments"] += 1
+            yield _Change(due.due_us, 1, lane, due)
+            result = self._results.get((lane, segment))
+            if result is None:
+                continue
+            while place < len(released) and released[place][0] < segment:
+                place += 1
+            remembered_us = released[place][1] if place < len(released) else None
+            # A log that was cut short may lack the release; that the delta is there shows that it was written.
+            over_us = remembered_us if remembered_us is not None else result.written_us
+            if over_us is not None:
+                yield _Change(over_us, -1, lane, due, result.failed)
+            if result.failed:
+                counts["failed"] += 1
+                continue
+            counts["remembered"] += 1
+            times_us = (
+                due.published_us,
+                result.read_us,
+                result.begun_us,
+                result.ended_us,
+                result.written_us,
+                remembered_us,
+            )
+            for name, time_us in zip(STAGES, times_us, strict=True):
+                if time_us is not None:
+                    histograms[name].record(time_us - due.due_us)
+            if remembered_us is not None:
+                of_lane.record(remembered_us - due.due_us)
+                if due.published_us is not None:
+                    histograms["from_send"].record(remembered_us - due.published_us)
+            if result.begun_us is not None and result.ended_us is not None:
+                histograms["ingest"].record(result.ended_us - result.begun_us)
+
+
+def _number(headers: Headers, name: str) -> int | None:
+    """A header's number; None where there is none, or (of an attached agent) something else."""
+    value = next((value for key, value in headers if key == name), b"")
+    return int(value) if value.isdigit() else None
+
+
+def _per(count: int, seconds: float) -> float | None:
+    return count / seconds if count > 0 and seconds > 0 else None
+
+
+def _growth(changes: Sequence[_Change]) -> float | None:
+    took: dict[str, list[tuple[int, int]]] = {}
+    for change in changes:
+        if change.sign < 0 and not change.failed:
+            took.setdefault(change.lane, []).append((change.segment.due_us, change.at_us))
+    found: list[float] = []
+    for pairs in took.values():
+        quarter = len(pairs) // 4
+        if quarter < 2:
+            continue
+        pairs.sort()
+        second, last = pairs[quarter : 2 * quarter], pairs[-quarter:]
+        between_us = fmean(due for due, _ in last) - fmean(due for due, _ in second)
+        if between_us > 0:
+            late_us = median(end - due for due, end in last) - median(end - due for due, end in second)
+            found.append(late_us / between_us)
+    return max(found, default=None)
+
+
+def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, float]:
+    """The lag each second (or more, if that would be too many points), the greatest of each, and how long it took.
+    `changes` by their time."""
+    nothing = LagPoint(at_s=0.0, segments=0, observations=0, event_time_s=0.0)
+    if not changes:
+        return (), nothing, 0.0
+    first_us, span_s = changes[0].at_us, (changes[-1].at_us - changes[0].at_us) / 1e6
+    step_s = max(1, math.ceil(span_s / MOST_POINTS))
+    points: list[LagPoint] = []
+    segments = observations = 0
+    newest: dict[str, int] = {}
+    """Lane → event time up to which its segments were due."""
+    known: dict[str, int] = {}
+    """Lane → event time up to which it remembered."""
+    highest = [0, 0, 0.0]
+
+    def behind_s(lane: str) -> float:
+        return max(0, newest[lane] - known[lane]) / 1e6
+
+    def point(at_s: float) -> LagPoint:
+        return LagPoint(
+            at_s=at_s,
+            segments=segments,
+            observations=observations,
+            event_time_s=max((behind_s(lane) for lane in newest), default=0.0),
+        )
+
+    for change in changes:
+        at_s = (change.at_us - first_us) / 1e6
+        while len(points) * step_s < at_s:
+            points.append(point(float(len(points) * step_s)))
+        lane, segment = change.lane, change.segment
+        segments += change.sign
+        observations += change.sign * segment.observations
+        if change.sign > 0:
+            newest[lane] = max(newest.get(lane, 0), segment.event_time_us)
+            known.setdefault(lane, segment.start_time_us)
+        else:
+            known[lane] = max(known.get(lane, 0), segment.event_time_us)
+        if lane in newest:  # else its clock was set back: remembered before it was due
+            now = (segments, observations, behind_s(lane))
+            highest = [max(pair) for pair in zip(highest, now, strict=True)]
+    points.append(point(span_s))
+    greatest = LagPoint(
+        at_s=span_s, segments=int(highest[0]), observations=int(highest[1]), event_time_s=highest[2]
+    )
+    return tuple(points), greatest, span_s
+
+
+def _use(process: str, samples: list[_Sample]) -> ProcessUse:
+    samples = sorted(samples, key=_at)
+    first, last = samples[0], samples[-1]
+    span_us = last.at_us - first.at_us
+    lags_us = sorted(sample.loop_lag_us for sample in samples)
+
+    def share(used_us: int) -> float:
+        return max(0, used_us) / span_us if span_us > 0 else 0.0
+
+    return ProcessUse(
+        process=process,
+        samples=len(samples),
+        cpu=share(last.cpu_us - first.cpu_us),
+        # a child that ended is in none of the later samples
+        children_cpu=share(last.children_cpu_us - first.children_cpu_us),
+        rss_max_bytes=max(sample.rss_bytes for sample in samples),
+        children_rss_max_bytes=max(sample.children_rss_bytes for sample in samples),
+        loop_lag_p50_us=lags_us[(len(lags_us) - 1) // 2],
+        loop_lag_max_us=lags_us[-1],
+    )

@@ -1,0 +1,392 @@
+"""`egostream load`: offer a load to a memory system, and see how late it remembers."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+from rich.table import Table
+
+from producers.arrivals import Arrivals, Load
+from simulator.cli import common
+from simulator.cli.progress import Update, files_progress, progress_bar
+from simulator.errors import ConfigError
+from simulator.eventtime import format_event_time
+from simulator.runfolder import LATENCY_NAME, SWEEP_NAME, log_path
+
+if TYPE_CHECKING:
+    from consumers.histogram import Percentiles
+    from consumers.latency import LatencyReport
+    from consumers.monitor import Progress
+    from simulator.load import LoadOptions
+    from simulator.sweep import Axis, Found, Measured
+
+_positive = click.FloatRange(min=0, min_open=True)
+_ABOUT = {
+    "published": "handed to the log",
+    "read": "read by the agent",
+    "begun": "ingest begun",
+    "ended": "ingest ended",
+    "written": "delta handed to the log",
+    "remembered": "delta read by a consumer",
+    "ingest": "the ingest alone",
+    "from_send": "as measured from the send",
+}
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  egostream load null --data synthetic:wearers=1 --rate 600 --duration 10 --out runs/load
+  egostream load rag_raw --data EgoLifeCap/Sync --wearers 6 --observations-per-second 200 --out runs/six
+  egostream load my_memory:MyMemory --data synthetic: --rate 3000 --arrivals poisson --out runs/mine
+  egostream load rag_raw --data synthetic: --rate 600 --duration 20 --sweep rate --objective 'p99 < 2s' --out runs/most
+""",
+)
+@click.argument("system")
+@click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it.")
+@click.option(
+    "--out", type=common.FOLDER, required=True, metavar="RUN", help="Folder for the log and the results."
+)
+@common.log_option
+@click.option("--overwrite", is_flag=True, help="Replace a run that is already in the folder.")
+@click.option(
+    "--rate",
+    type=_positive,
+    metavar="RATE",
+    help="Simulated seconds per real second, for each lane: a segment each 300/RATE seconds.",
+)
+@click.option(
+    "--observations-per-second",
+    type=_positive,
+    metavar="N",
+    help="Instead of --rate: observations per real second, of all lanes together.",
+)
+@click.option(
+    "--wearers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Lanes at once: the data's streams in turn, and then again under other names (A1_JAKE.2), begun elsewhere. "
+    "[default: each stream once]",
+)
+@click.option(
+    "--duration",
+    "duration_s",
+    type=_positive,
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to offer the load.",
+)
+@click.option(
+    "--arrivals",
+    type=click.Choice(["regular", "poisson"]),
+    default="regular",
+    show_default=True,
+    help="regular: segments end evenly, the lanes in turn. poisson: gaps between a lane's segments are exponential.",
+)
+@click.option(
+    "--drain",
+    "drain_s",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait, after the last was due, for what is still owed. What has not come then is counted as "
+    "unfinished, and the percentiles are too low.",
+)
+@click.option(
+    "--stream", "streams", multiple=True, metavar="NAME", help="Only this stream. May be given several times."
+)
+@click.option(
+    "--language",
+    type=click.Choice(["en", "zh", "both"]),
+    default="en",
+    show_default=True,
+    help="Which language to read where there are two.",
+)
+@click.option(
+    "--calls-in-flight",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    metavar="N",
+    help="Ingests under way at once.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="For Poisson arrivals, and for systems that draw numbers.",
+)
+@click.option(
+    "--sweep",
+    "axis",
+    type=click.Choice(["rate", "wearers"]),
+    help="Look for the highest rate, or the most wearers, that keep the objective: from the load given, first doubling "
+    "or halving, then between. Each load is a run in a folder of its own in RUN.",
+)
+@click.option(
+    "--objective",
+    metavar="OBJECTIVE",
+    help="With --sweep: 'p99 < 2s' (p50, p90, p99, p99.9, max, of the time from due to remembered; us, ms, s, min), or "
+    "lag: that no lane falls ever further behind, by 2% of the time that passes. [default: lag]",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0, max=1, min_open=True, max_open=True),
+    default=0.05,
+    show_default=True,
+    metavar="SHARE",
+    help="With --sweep rate: how close the highest rate that keeps it and the lowest that doesn't have to be.",
+)
+@click.option(
+    "--again",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="With --sweep: measure each of the two ends so many times more, to see whether they say the same again.",
+)
+@common.command_options
+def load(
+    system: str,
+    data: str,
+    out: Path,
+    log_url: str | None,
+    overwrite: bool,
+    rate: float | None,
+    observations_per_second: float | None,
+    wearers: int | None,
+    duration_s: float,
+    arrivals: Arrivals,
+    drain_s: float,
+    streams: tuple[str, ...],
+    language: Literal["en", "zh", "both"],
+    calls_in_flight: int,
+    seed: int,
+    axis: Axis | None,
+    objective: str | None,
+    tolerance: float,
+    again: int,
+    settings: common.Settings,
+) -> int:
+    """Offer observations to SYSTEM by the clock, whether or not it keeps up, and measure how late it remembers.
+
+    SYSTEM is as after `egostream run --system`. Segments of the data are laid out anew, one after the other without
+    nights, so that each lane gets RATE times five minutes of life each five minutes. There are no tasks and no judges.
+
+    Every latency runs from the moment at which a segment was DUE, not from when it was sent: a stall counts for all
+    that it delayed. `as measured from the send` beside it shows what one would have missed.
+
+    Exit code 4 says that some segments failed or were not finished: the percentiles then hold for the others only.
+
+    \b
+    RUN gets
+      log.db               the run itself
+      latency.json         all numbers, read off the log, with the histograms (HdrHistogram) and the lag over time
+      latency-STAGE.hgrm   percentiles of each stage in microseconds, for HdrHistogram's plotters
+      sweep.json           with --sweep: what was found; each load is in a folder beside it
+
+    Needs `pip install 'egostream[load]'`.
+    """
+    try:
+        from simulator.load import LoadOptions, execute_load, plan_load
+        from simulator.sweep import LAG
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in ("hdrh", "psutil"):
+            raise
+        raise ConfigError(
+            f"a load needs {module}, which is not installed: pip install 'egostream[load]'"
+        ) from error
+    options = LoadOptions(
+        data=data,
+        system=system,
+        out=out,
+        log=log_url,
+        load=Load(
+            wearers=wearers,
+            duration_s=duration_s,
+            arrivals=arrivals,
+            rate=rate,
+            observations_per_second=observations_per_second,
+            seed=seed,
+        ),
+        drain_s=drain_s,
+        language=language,
+        streams=streams or None,
+        calls_in_flight=calls_in_flight,
+        overwrite=overwrite,
+    )
+    if axis is not None:
+        return _sweep(options, axis, objective or LAG, tolerance, again, settings)
+    if objective is not None:
+        raise ConfigError("--objective goes with --sweep: it says what the sweep looks for")
+    with files_progress("reading", settings.quiet) as files:
+        plan = plan_load(options, progress=files)
+    offered = plan.offered
+    if not settings.quiet:
+        segments = sum(plan.plan.started.segments.values())
+        common.note(
+            f"{offered.observations:,} observations, {segments:,} segments on {len(offered.lifelogs)} lanes, "
+            f"{offered.rate:,.6g} × real time for {duration_s:g} s"
+        )
+    try:
+        with progress_bar("loading", settings.quiet) as update:
+            report = common.run_async(partial(execute_load, plan, partial(_show, update)))
+    except KeyboardInterrupt as error:
+        raise common.StoppedError(f"stopped; what was published is in {log_url or log_path(out)}") from error
+    if settings.json:
+        common.print_json(report)
+    else:
+        show_report(report)
+        common.say(
+            f"\nThe log is {log_url or log_path(out)}; {LATENCY_NAME} and latency-*.hgrm are in {out}."
+        )
+    return common.EXIT_UNJUDGED if report.failed or report.unfinished else 0
+
+
+def _sweep(
+    options: LoadOptions, axis: Axis, objective: str, tolerance: float, again: int, settings: common.Settings
+) -> int:
+    """Exit code 4 says that there is no answer within reach, or that an end said now this and now that."""
+    from simulator.sweep import Objective
+    from simulator.sweeping import execute_sweep
+
+    aim = Objective.parse(objective)
+    asked = options.load
+    unit = "wearers" if axis == "wearers" else "× real time" if asked.rate is not None else "observations/s"
+
+    def tell(measured: Measured) -> None:
+        if not settings.quiet:
+            common.note(f"{measured.value:,.6g} {unit}: {'kept' if measured.kept else 'broken'}")
+
+    try:
+        with progress_bar("sweeping", settings.quiet) as update:
+            found = common.run_async(
+                partial(
+                    execute_sweep,
+                    options,
+                    axis,
+                    aim,
+                    tolerance=tolerance,
+                    again=again,
+                    tell=tell,
+                    show=partial(_show, update),
+                )
+            )
+    except KeyboardInterrupt as error:
+        raise common.StoppedError(f"stopped; the loads that were measured are in {options.out}") from error
+    if settings.json:
+        common.print_json(found)
+    else:
+        show_found(found, unit)
+        common.say(f"\n{SWEEP_NAME} and each load's folder are in {options.out}.")
+    return (
+        0
+        if found.agreed and found.highest_kept is not None and found.lowest_broken is not None
+        else common.EXIT_UNJUDGED
+    )
+
+
+def show_found(found: Found, unit: str) -> None:
+    """The curve, and the answer with what it stands on."""
+    table = Table(
+        title=f"Time from due to remembered; objective: {found.objective}", title_justify="left", box=None
+    )
+    for name in (unit, "offered obs/s", "achieved obs/s", "p50", "p99", "max", "growth", "objective"):
+        table.add_column(name, justify="right")
+    for point in sorted(found.points, key=lambda point: point.value):
+        report = point.report
+        numbers = report.stages["remembered"]
+        times = ["–"] * 3 if numbers is None else map(_time, (numbers.p50_us, numbers.p99_us, numbers.max_us))
+        table.add_row(
+            f"{point.value:,.6g}",
+            _rate(report.offered_observations_per_s),
+            _rate(report.achieved_observations_per_s),
+            *times,
+            "–" if report.growth is None else f"{report.growth:.1%}",
+            "kept" if point.kept else "broken",
+        )
+    common.show(table)
+    low, high = found.highest_kept, found.lowest_broken
+    kept = (
+        "nothing in reach"
+        if low is None
+        else (f"{low:,.6g} {unit} (kept in {found.kept_times} of {found.kept_of})")
+    )
+    broken = (
+        "nothing in reach"
+        if high is None
+        else (f"{high:,.6g} {unit} (kept in {found.broken_kept_times} of {found.broken_of})")
+    )
+    common.say(f"\nhighest that kept it   {kept}\nlowest that broke it   {broken}")
+
+
+def _show(update: Update, progress: Progress) -> None:
+    remembered = f"{progress.segments:,}/{progress.segments_total:,} segments remembered"
+    if progress.segments:
+        remembered = f"{format_event_time(progress.event_time_us)}, {remembered}"
+    update(progress.segments, progress.segments_total, remembered)
+
+
+def show_report(report: LatencyReport) -> None:
+    """The tables of one load."""
+    done = f"{report.remembered:,} of {report.segments:,} segments remembered"
+    if report.failed or report.unfinished:
+        done += (
+            f", {report.failed:,} failed, {report.unfinished:,} unfinished: "
+            "the percentiles hold for the others only, and are too low"
+        )
+    common.say(f"{done}.")
+    common.say(
+        f"offered  {_rate(report.offered_observations_per_s)} observations/s, "
+        f"{_rate(report.offered_segments_per_s)} segments/s"
+    )
+    common.say(
+        f"achieved {_rate(report.achieved_observations_per_s)} observations/s, "
+        f"{_rate(report.achieved_segments_per_s)} segments/s"
+    )
+    high, last = report.highest, report.lag[-1] if report.lag else report.highest
+    common.say(
+        f"lag      at most {high.segments:,} segments, {high.observations:,} observations, "
+        f"{high.event_time_s:,.0f} s of life; at the end {last.segments:,} segments"
+    )
+    if report.growth is not None:
+        common.say(f"growth   {max(report.growth, 0.0):.1%}: so much later each second, in the worst lane")
+    for use in report.processes:
+        common.say(
+            f"process  {use.process}: {use.cpu:.0%} of a core, {use.rss_max_bytes / 2**20:,.0f} MiB; children "
+            f"{use.children_cpu:.0%}, {use.children_rss_max_bytes / 2**20:,.0f} MiB; event loop late by "
+            f"{_time(use.loop_lag_max_us)} at most"
+        )
+    table = Table(title="\nTime since due", title_justify="left", box=None)
+    table.add_column("Stage")
+    for name in ("n", "p50", "p90", "p99", "p99.9", "max"):
+        table.add_column(name, justify="right")
+    _row(table, "observation handed to the log", report.pacing)
+    for stage, numbers in report.stages.items():
+        if stage == "ingest":
+            table.add_section()  # these two don't run from due
+        _row(table, _ABOUT[stage], numbers)
+    common.show(table)
+
+
+def _row(table: Table, name: str, numbers: Percentiles | None) -> None:
+    if numbers is None:
+        table.add_row(name, "0", *["–"] * 5)
+    else:
+        values = (numbers.p50_us, numbers.p90_us, numbers.p99_us, numbers.p999_us, numbers.max_us)
+        table.add_row(name, f"{numbers.n:,}", *map(_time, values))
+
+
+def _rate(per_s: float | None) -> str:
+    return "–" if per_s is None else f"{per_s:,.1f}"
+
+
+def _time(us: float) -> str:
+    return f"{us / 1e3:,.1f} ms" if us < 10e6 else f"{us / 1e6:,.1f} s"

@@ -1,0 +1,120 @@
+"""Queues as theory has them: the real replayer, log, agent and conductor, in virtual time."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consumers.histogram import Histogram
+from consumers.latency import LatencyReport
+from producers.arrivals import Arrivals, Load, offer
+from producers.datasets import read_dataset
+from simulator.load import LoadOptions, execute_load, plan_load
+from tests.load.virtual import run
+
+ONE_EACH = "synthetic:wearers=1,segments_per_day=24,observations_per_segment=1,anchors_per_day=0"
+STEP_US = 2
+"""What rounding due times and stamps to a microsecond may come to."""
+
+
+def loaded(
+    monkeypatch: pytest.MonkeyPatch, out: Path, system: str, load: Load, drain_s: float = 1000.0
+) -> LatencyReport:
+    options = LoadOptions(
+        data=ONE_EACH, system=f"it=tests.load.systems:FixedTime:{system}", out=out, load=load, drain_s=drain_s
+    )
+    return run(monkeypatch, partial(execute_load, plan_load(options)))
+
+
+def arrivals_s(kind: Arrivals, per_second: float, count: int) -> list[float]:
+    """When the segments of a lane end: the production schedule."""
+    load = Load(duration_s=count / per_second, arrivals=kind, observations_per_second=per_second, seed=1)
+    offered = offer(read_dataset(ONE_EACH).lifelogs, load)
+    (lifelog,) = offered.lifelogs.values()
+    begin_us = lifelog.segments[0].start_time_us
+    return [(span.end_time_us - begin_us) / 1e6 / offered.rate for span in lifelog.segments]
+
+
+def waits_s(ends_s: list[float], service_s: float) -> list[float]:
+    """Lindley's recursion: how long each waits in a queue with one server."""
+    waits = [0.0]
+    for before, now in pairwise(ends_s):
+        waits.append(max(0.0, waits[-1] + service_s - (now - before)))
+    return waits
+
+
+def test_the_schedule_is_poisson_and_so_waits_are_those_of_an_m_d_1_queue() -> None:
+    ends_s = arrivals_s("poisson", 100, 600_000)
+    for utilisation in (0.5, 0.8, 0.9):
+        service_s = utilisation / 100
+        mean_s = float(np.mean(waits_s(ends_s, service_s)))
+        theory_s = utilisation * service_s / (2 * (1 - utilisation))
+        assert mean_s == pytest.approx(theory_s, rel=0.05), utilisation
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "utilisation"), [("regular", 0.9), ("poisson", 0.5), ("poisson", 0.8), ("poisson", 0.9)]
+)
+def test_the_agent_waits_as_long_as_the_recursion_says_for_the_same_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrivals: Arrivals, utilisation: float
+) -> None:
+    """With the test above: its mean wait is that of M/D/1. Some hundred segments would not show it, since waits are
+    long correlated; here each percentile has to agree, for it is the same schedule. Regular arrivals never wait."""
+    service_s, count = 0.01, 200
+    per_second = utilisation / service_s
+    load = Load(duration_s=count / per_second, arrivals=arrivals, observations_per_second=per_second, seed=1)
+    report = loaded(monkeypatch, tmp_path, "service_ms=10", load)
+    expected_s = waits_s(arrivals_s(arrivals, per_second, count), service_s)
+    begun, ended = report.stages["begun"], report.stages["ended"]
+    assert begun is not None
+    assert ended is not None
+    assert begun.n == len(expected_s) == report.remembered
+    assert begun.mean_us == pytest.approx(np.mean(expected_s) * 1e6, rel=0.001, abs=STEP_US)
+    ours = Histogram(round(wait * 1e6) for wait in expected_s).percentiles()
+    assert ours is not None
+    for name in ("p50_us", "p90_us", "p99_us", "max_us"):
+        assert getattr(begun, name) == pytest.approx(getattr(ours, name), rel=0.001, abs=STEP_US)
+    assert ended.mean_us == pytest.approx(begun.mean_us + service_s * 1e6, rel=0.001, abs=STEP_US)
+    if arrivals == "regular":
+        assert begun.max_us <= STEP_US
+    else:
+        assert begun.max_us > service_s * 1e6
+
+
+# One ingest of 6 s at 100 segments/s takes 1 s, the others 5 ms. Counted from there, segment i is due at 10 i ms and
+# ends at 1 s + 5 i ms: it took 1 s - 5 i ms, until at i = 200 all is caught up. So 200 of 600 were late; of all, one in
+# a hundred (6) took more than 970 ms, one in ten (60) more than 700 ms, and the half of them 5 ms. (10 s in a minute,
+# ten times as much of all: tests/load/test_latency.py.)
+STALL_US = {"p50_us": 5_000, "p90_us": 700_000, "p99_us": 970_000, "max_us": 1_000_000}
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_stall_counts_for_all_that_it_delayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocking: bool
+) -> None:
+    system = f"service_ms=5,stall_at=200,stall_ms=1000,blocking={str(blocking).lower()}"
+    report = loaded(monkeypatch, tmp_path, system, Load(duration_s=6, rate=30_000))
+    assert report.remembered == 600
+    remembered, ingest, from_send = (report.stages[name] for name in ("remembered", "ingest", "from_send"))
+    assert remembered is not None
+    assert ingest is not None
+    assert from_send is not None
+    for name, expected_us in STALL_US.items():
+        assert getattr(remembered, name) == pytest.approx(expected_us, rel=0.02), name
+    # A client that waits for each answer before it sends the next would have sent when the ingest begins, and seen:
+    for name in ("p50_us", "p90_us", "p99_us"):
+        assert getattr(ingest, name) == pytest.approx(5_000, rel=0.02), name
+    assert ingest.max_us == pytest.approx(1_000_000, rel=0.02)
+    if blocking:
+        # The replayer stood still as well, and sent the first hundred late: from then they took 5 i ms, and the next
+        # hundred what is left of 1 s. So 60 took more than 350 ms, and 6 more than 485 ms.
+        for name, expected_us in (("p90_us", 350_000), ("p99_us", 485_000)):
+            assert getattr(from_send, name) == pytest.approx(expected_us, rel=0.02), name
+    else:
+        assert from_send.p99_us == pytest.approx(remembered.p99_us, rel=0.001)  # it was sent in time
+    assert report.highest.segments == pytest.approx(100, abs=2)
+    assert report.highest.event_time_s == pytest.approx(100 * 300, rel=0.02)
