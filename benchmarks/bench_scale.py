@@ -59,7 +59,7 @@ def plan(folder: Path, trajectories: int, system: str) -> Plan:
         segments={name: len(lifelog.segments) for name, lifelog in dataset.lifelogs.items()},
         anchors=len(dataset.anchors),
     )
-    return Plan(planned.options, dataset, planned.systems, started)
+    return Plan(planned.options, dataset, planned.systems, started, planned.asked_us)
 
 
 def one(trajectories: int, system: str) -> None:
