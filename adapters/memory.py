@@ -68,8 +68,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer, and the records that it rests on, best first: each with the id, text and event time with which a delta
-    of the lane, or this trajectory's commit, named it (the audit holds them against each other)."""
+    """The answer, and the records that it rests on, best first: each with the id, text and event time with which a
+    delta of the lane, or this trajectory's commit, named it (the audit holds them against each other)."""
 
     text: str
     retrieved: tuple[RetrievedRecord, ...] = ()
