@@ -37,7 +37,7 @@ from simulator.events import (
     TaskEvent,
     TrajectoryClosedEvent,
 )
-from simulator.intake import decode_records, read_to_end
+from simulator.intake import decode_records, read_events
 from simulator.log.protocol import Log, StoredRecord, TopicPartition
 from simulator.outbox import Outbox, Ticket
 from simulator.ownership import Ownership
@@ -182,14 +182,8 @@ class _Agent:
         for stream in [s for s in self.lanes if self.partition[s] in lost]:
             self.lanes.pop(stream).tasks.cancel_scope.cancel()
             self.segment_tickets.pop(stream, None)
-        if lost:
-            self.outbox.rebalanced(lost)
-        if not gained:
+        if not await self.outbox.rebalance(self.ownership, gained, lost):
             return
-        first = await self.ownership.take_over(gained)
-        if first is None:  # they went on already
-            return
-        self.outbox.offsets.begin_at(first)
         streams = [s for s in self.started.streams if self.partition[s] in gained]
         await self._read_control()
         names = {stream: f"{self.system}@{stream}" for stream in streams}
@@ -299,9 +293,8 @@ class _Agent:
 
     async def _read_control(self) -> None:
         """Know all that the control topic says by now: the follower may be behind."""
-        async for record in read_to_end(self.log, [self.topics.control]):
-            for event, _ in decode_records(self.started.run, [record])[0]:
-                self._note(event)
+        async for event, _ in read_events(self.log, self.started.run, [self.topics.control]):
+            self._note(event)
 
     def _note(self, event: AnyEvent) -> None:
         if isinstance(event, SegmentReleasedEvent):

@@ -34,7 +34,7 @@ from simulator.events import (
     TrajectoryClosedEvent,
     VerdictEvent,
 )
-from simulator.intake import check_readable, decode_records, read_to_end
+from simulator.intake import check_readable, decode_records, read_events
 from simulator.log.protocol import Log, TopicPartition
 from simulator.outbox import Outbox, Ticket
 from simulator.ownership import Ownership
@@ -131,29 +131,22 @@ class _Judging:
         of."""
         self.known -= lost
         if lost:
-            self.outbox.rebalanced(lost)
             self._forget({stream for stream, partition in self.partition.items() if partition in lost})
-        if not gained:
+        if not await self.outbox.rebalance(self.ownership, gained, lost):
             return
-        first = await self.ownership.take_over(gained)
-        if first is None:  # they went on already
-            return
-        self.outbox.offsets.begin_at(first)
         streams = {stream for stream, partition in self.partition.items() if partition in gained}
         self._forget(streams)
-        async for record in read_to_end(self.log, [self.topics.verdicts]):
-            for event, _ in decode_records(self.started.run, [record])[0]:
-                if isinstance(event, VerdictEvent) and event.stream in streams:
-                    self.tally.add(event.trajectory, event.metric)
-                    if event.metric == "ieu":
-                        self.tally.judge_r1(event.trajectory, event.outcome)
-        async for record in read_to_end(self.log, [self.topics.anchors]):
-            for event, _ in decode_records(self.started.run, [record])[0]:
-                if isinstance(event, AnchorEvent) and event.stream in streams:
-                    self._know(event)
+        async for event, _ in read_events(self.log, self.started.run, [self.topics.verdicts]):
+            if isinstance(event, VerdictEvent) and event.stream in streams:
+                self.tally.add(event.trajectory, event.metric)
+                if event.metric == "ieu":
+                    self.tally.judge_r1(event.trajectory, event.outcome)
+        async for event, _ in read_events(self.log, self.started.run, [self.topics.anchors]):
+            if isinstance(event, AnchorEvent) and event.stream in streams:
+                self._know(event)
         self.known |= gained
-        for event in self.closed.values():
-            self._close(event)
+        for closed in self.closed.values():
+            self._close(closed)
 
     def _forget(self, streams: Collection[str]) -> None:
         """Forget what is known of some streams, but for which trajectories have ended: the follower of the control

@@ -41,6 +41,7 @@ from simulator.events import (
     SegmentReleasedEvent,
 )
 from simulator.log.protocol import Headers
+from simulator.topics import wall_of
 
 STAGES: Final = ("published", "read", "begun", "ended", "written", "remembered")
 BESIDE: Final = ("ingest", "from_send")
@@ -165,18 +166,18 @@ class LatencyFold:
         match event:
             case ObservationEvent():
                 self._observations[event.stream] += 1
-                due_us = _number(headers, "due_us")
-                published_us = _number(headers, "wall_us")
+                due_us = wall_of(headers, "due_us")
+                published_us = wall_of(headers)
                 if due_us is not None:
                     self._first_us, self._last_us = min(self._first_us, due_us), max(self._last_us, due_us)
                     if published_us is not None:
                         self._pacing.record(published_us - due_us)
             case SegmentClosedEvent():
-                due_us = _number(headers, "due_us")
+                due_us = wall_of(headers, "due_us")
                 if due_us is not None:
                     self._due[event.stream, event.segment] = _Due(
                         due_us,
-                        _number(headers, "wall_us"),
+                        wall_of(headers),
                         event.event_time_us,
                         event.start_time_us,
                         event.last_seq - event.first_seq + 1,
@@ -187,16 +188,16 @@ class LatencyFold:
                     (event.lane, event.segment),
                     _Result(
                         event.error is not None,
-                        *(_number(headers, name) for name in ("read_us", "began_us", "ended_us", "wall_us")),
+                        *(wall_of(headers, name) for name in ("read_us", "began_us", "ended_us", "wall_us")),
                     ),
                 )
             case SegmentReleasedEvent():
-                read_us = _number(headers, "read_us")
+                read_us = wall_of(headers, "read_us")
                 if read_us is not None:
                     self._released.setdefault(event.lane, {}).setdefault(event.segment, read_us)
             case ProcessSampleEvent():
                 names = ("wall_us", *_Sample.__struct_fields__[1:])
-                found = [_number(headers, name) for name in names]
+                found = [wall_of(headers, name) for name in names]
                 if None not in found:
                     self._samples.setdefault(event.process, []).append(_Sample(*(v or 0 for v in found)))
             case _:
@@ -292,12 +293,6 @@ class LatencyFold:
                     histograms["from_send"].record(remembered_us - due.published_us)
             if result.begun_us is not None and result.ended_us is not None:
                 histograms["ingest"].record(result.ended_us - result.begun_us)
-
-
-def _number(headers: Headers, name: str) -> int | None:
-    """A header's number; None where there is none, or (of an attached agent) something else."""
-    value = next((value for key, value in headers if key == name), b"")
-    return int(value) if value.isdigit() else None
 
 
 def _per(count: int, seconds: float) -> float | None:

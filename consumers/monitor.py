@@ -8,7 +8,7 @@ import msgspec
 
 from simulator.events import RunEndedEvent, RunStartedEvent, VerdictEvent
 from simulator.intake import decode_records
-from simulator.log.protocol import Log, StoredRecord
+from simulator.log.protocol import Log, StoredRecord, header_of
 from simulator.topics import Topics
 
 
@@ -39,7 +39,7 @@ class Progress(msgspec.Struct):
 
     def feed(self, record: StoredRecord, run: str) -> None:
         """Count one record, by its headers where they suffice: deltas can be large."""
-        kind = next((value for name, value in record.headers if name == "kind"), b"")
+        kind = header_of(record.headers, "kind")
         if kind == b"delta":
             self.segments += 1
             self.event_time_us = max(self.event_time_us, record.timestamp_ms * 1000)

@@ -10,8 +10,8 @@ import anyio
 
 from consumers.status import StatusFold, role_of
 from simulator.errors import StallError
-from simulator.events import AnchorEvent, RunStartedEvent
-from simulator.intake import decode_records, read_to_end
+from simulator.events import RunStartedEvent
+from simulator.intake import decode_records, read_anchors
 from simulator.log.protocol import Log
 from simulator.topics import Topics
 from simulator.waits import CONDUCTOR_ROLE, REPLAYER_ROLE, Missing, stalled
@@ -26,13 +26,7 @@ async def watch(log: Log, started: RunStartedEvent, limit_s: float, *, replayer:
     `limit_s`. `replayer`: also when the replayer publishes nothing for so long, which only who knows the run's rate
     can say to be too long; paused time does not count."""
     topics = Topics.of(started.run)
-    anchors = [
-        event
-        async for record in read_to_end(log, [topics.anchors])
-        for event, _ in decode_records(started.run, [record])[0]
-        if isinstance(event, AnchorEvent)
-    ]
-    fold = StatusFold(started, anchors)
+    fold = StatusFold(started, await read_anchors(log, started.run))
     moved_us: dict[str, int] = {}
     now_us = looked_us = 0
     step_s = anyio.current_time()

@@ -9,7 +9,7 @@ can spoil its own results and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import anyio
 import msgspec
@@ -18,7 +18,6 @@ import structlog
 from producers.conductor import Conductor
 from simulator.errors import FencedError, InvariantError, StallError
 from simulator.events import (
-    AnchorEvent,
     AnyEvent,
     CommitEvent,
     CommittedEvent,
@@ -35,8 +34,8 @@ from simulator.events import (
     TaskEvent,
     TrajectoryClosedEvent,
 )
-from simulator.intake import dead_letter, decode_records, read_to_end
-from simulator.log.protocol import Log, StoredRecord
+from simulator.intake import dead_letter, decode_records, read_anchors, read_events
+from simulator.log.protocol import Log, StoredRecord, header_of
 from simulator.outbox import positions_after
 from simulator.ownership import Ownership
 from simulator.protocols.streammembench import INPUTS, input_of
@@ -117,9 +116,7 @@ class _Conducting:
         past = await self._past()
         if past.ended is not None:
             return past.ended
-        anchors = [
-            event async for event in self._events([self.topics.anchors]) if isinstance(event, AnchorEvent)
-        ]
+        anchors = await read_anchors(self.log, self.started.run)
         self.conductor = Conductor(
             self.started,
             anchors,
@@ -158,7 +155,7 @@ class _Conducting:
     async def _past(self) -> _Past:
         topics, past = self.topics, _Past()
         written = [topics.tasks, topics.feedback, topics.commits, topics.control, topics.dead]
-        async for event in self._events(written):
+        async for event, _ in read_events(self.log, self.started.run, written):
             past.published.add(event.id)
             if isinstance(event, TaskEvent | FeedbackEvent | CommitEvent | TrajectoryClosedEvent):
                 past.taken.update(event.causes)
@@ -172,11 +169,6 @@ class _Conducting:
                 past.ended = event
         return past
 
-    async def _events(self, topics: list[str]) -> AsyncIterator[AnyEvent]:
-        async for record in read_to_end(self.log, topics):
-            for event, _ in decode_records(self.started.run, [record])[0]:
-                yield event
-
     async def _rebuild(self, past: _Past) -> RunEndedEvent | None:
         """Feed what the log holds now in causal order (deltas as they come, then each trajectory's inputs in theirs:
         topics have no order between them) and publish what had not been."""
@@ -188,8 +180,8 @@ class _Conducting:
         left = {tp for tp, end in ends.items() if end > 0}
         while left:
             records = await self._poll()
-            deltas = [record for record in records if _kind(record) == b"delta"]
-            later += [record for record in records if _kind(record) != b"delta"]
+            deltas = [record for record in records if header_of(record.headers, "kind") == b"delta"]
+            later += [record for record in records if header_of(record.headers, "kind") != b"delta"]
             last.update({(record.topic, record.partition): record for record in records})
             out += self._feed(deltas)
             left = {tp for tp in left if await subscription.position(tp) < ends[tp]}
@@ -289,7 +281,3 @@ class _Conducting:
             return
         if waits := self.conductor.waits_for():
             raise StallError(stalled(CONDUCTOR_ROLE, self.stall_timeout_s, waits))
-
-
-def _kind(record: StoredRecord) -> bytes:
-    return next((value for name, value in record.headers if name == "kind"), b"")

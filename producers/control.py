@@ -12,7 +12,7 @@ from simulator.clock import Clock
 from simulator.events import ReplayControlEvent, RunEndedEvent, RunStartedEvent
 from simulator.intake import decode_records
 from simulator.log.protocol import Log, StoredRecord
-from simulator.topics import Recorder, Topics, wall_us
+from simulator.topics import Recorder, Topics, wall_of, wall_us
 
 
 async def send_control(
@@ -74,5 +74,5 @@ async def obey_control(
 
 def _said_us(record: StoredRecord) -> int:
     """When it was said, in wall time; now, where that is not noted."""
-    noted = next((value for name, value in record.headers if name == "wall_us"), b"")
-    return int(noted) if noted.isdigit() else wall_us()
+    said_us = wall_of(record.headers)
+    return wall_us() if said_us is None else said_us

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from typing import get_args
 
 from simulator.errors import DecodeError
-from simulator.events import AnyEvent, DeadLetterEvent, Event, decode, encode, kind_of
+from simulator.events import AnchorEvent, AnyEvent, DeadLetterEvent, Event, decode, encode, kind_of
 from simulator.log.protocol import Log, StoredRecord, TopicPartition
-from simulator.topics import TOPIC_OF_KIND
+from simulator.topics import TOPIC_OF_KIND, Topics
 
 _TOPIC_ENDS = {cls: f".{TOPIC_OF_KIND[kind_of(cls)]}" for cls in get_args(AnyEvent)}
 
@@ -77,3 +78,22 @@ async def read_to_end(
             # the marks of transactions there).
             for tp in [tp for tp, end in ends.items() if await subscription.position(tp) >= end]:
                 del ends[tp]
+
+
+async def read_events(
+    log: Log, run: str, topics: Sequence[str]
+) -> AsyncGenerator[tuple[AnyEvent, StoredRecord], None]:
+    """Every event that the topics of a run hold now, with its record, as `read_to_end`. What is no event of the run is
+    passed over: it is buried by whoever acts on it."""
+    async with aclosing(
+        read_to_end(log, topics)
+    ) as records:  # whoever stops early lets go of the subscription
+        async for record in records:
+            for found in decode_records(run, [record])[0]:
+                yield found
+
+
+async def read_anchors(log: Log, run: str) -> list[AnchorEvent]:
+    """The anchors of a run: for judges, the conductor and privileged systems."""
+    events = read_events(log, run, [Topics.of(run).anchors])
+    return [event async for event, _ in events if isinstance(event, AnchorEvent)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import aclosing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -30,7 +29,7 @@ from producers.lifelog import Dataset
 from simulator.errors import ConfigError
 from simulator.events import Limits, ReplayEndedEvent, RunStartedEvent
 from simulator.files import write_whole
-from simulator.intake import decode_records, read_to_end
+from simulator.intake import decode_records, read_events
 from simulator.log.protocol import Log
 from simulator.plan import Plan, RunOptions, announce
 from simulator.run import run_roles, set_up
@@ -155,10 +154,10 @@ async def _cut_short(log: Log, started: RunStartedEvent, drain_s: float, scope: 
 async def read_latency(log: Log, started: RunStartedEvent) -> LatencyReport:
     """The latencies of what the log holds now."""
     fold, topics = LatencyFold(started), Topics.of(started.run)
-    async with aclosing(read_to_end(log, [topics.observations, topics.deltas, topics.control])) as records:
-        async for record in records:
-            for event, _ in decode_records(started.run, [record])[0]:
-                fold.feed(event, record.headers)
+    async for event, record in read_events(
+        log, started.run, [topics.observations, topics.deltas, topics.control]
+    ):
+        fold.feed(event, record.headers)
     return fold.report()
 
 

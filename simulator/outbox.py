@@ -20,6 +20,7 @@ import anyio
 from simulator.errors import FencedError
 from simulator.events import Event
 from simulator.log.protocol import StoredRecord, Subscription, TopicPartition
+from simulator.ownership import Ownership
 from simulator.topics import Recorder
 
 Ticket = tuple[TopicPartition, int]
@@ -131,6 +132,17 @@ class Outbox:
         self.offsets.forget(lost)
         self._rebalanced.set()
         self._rebalanced = anyio.Event()
+
+    async def rebalance(self, ownership: Ownership, gained: Collection[int], lost: Collection[int]) -> bool:
+        """Drop what rests on the partitions lost, and go back to the first record of those gained, their former owners
+        shut out. False where none has come, or they have gone on already."""
+        if lost:
+            self.rebalanced(lost)
+        first = await ownership.take_over(gained) if gained else None
+        if first is None:
+            return False
+        self.offsets.begin_at(first)
+        return True
 
     async def flush(self) -> None:
         """Write all that is ready. When fenced, wait until it is known what this member still owns, and write

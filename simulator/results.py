@@ -15,7 +15,7 @@ from consumers.scores import Scores, with_retry
 from simulator.errors import ConfigError
 from simulator.events import DeadLetterEvent, RunStartedEvent, VerdictEvent
 from simulator.files import write_whole
-from simulator.intake import decode_records, read_to_end
+from simulator.intake import read_events
 from simulator.log.protocol import Log
 from simulator.runfolder import AUDIT_NAME, VERDICTS_NAME, open_run, retry_folders
 from simulator.topics import Topics
@@ -89,8 +89,7 @@ async def read_verdicts(log: Log, started: RunStartedEvent) -> list[tuple[Verdic
     """A run's verdicts, decoded and as they are in the log."""
     return [
         (event, record.value)
-        async for record in read_to_end(log, [Topics.of(started.run).verdicts])
-        for event, _ in decode_records(started.run, [record])[0]
+        async for event, record in read_events(log, started.run, [Topics.of(started.run).verdicts])
         if isinstance(event, VerdictEvent)
     ]
 
@@ -100,17 +99,14 @@ async def fold_scores(log: Log, started: RunStartedEvent) -> Scores:
     topics = Topics.of(started.run)
     board = Scoreboard()
     buried: set[tuple[str, int, int]] = set()
-    async for record in read_to_end(log, [topics.dead]):
-        for event, _ in decode_records(started.run, [record])[0]:
-            board.feed(event, record.headers)
-            if isinstance(event, DeadLetterEvent):
-                buried.add((event.topic, event.partition, event.offset))
-    async for record in read_to_end(
-        log, [topic for topic in topics if topic not in (topics.observations, topics.dead)]
-    ):
-        if (record.topic, record.partition, record.offset) in buried:
-            continue  # it can be decoded, and yet it is no part of the run: an attached agent wrote it out of place
-        for event, _ in decode_records(started.run, [record])[0]:
+    async for event, record in read_events(log, started.run, [topics.dead]):
+        board.feed(event, record.headers)
+        if isinstance(event, DeadLetterEvent):
+            buried.add((event.topic, event.partition, event.offset))
+    others = [topic for topic in topics if topic not in (topics.observations, topics.dead)]
+    async for event, record in read_events(log, started.run, others):
+        # what is buried can be decoded, and yet is no part of the run: an attached agent wrote it out of place
+        if (record.topic, record.partition, record.offset) not in buried:
             board.feed(event, record.headers)
     scores = board.scores()
     assert scores is not None  # it has seen the event from which `started` was made

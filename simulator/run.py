@@ -37,7 +37,7 @@ from simulator.events import (
     Event,
     RunStartedEvent,
 )
-from simulator.intake import decode_records, read_to_end
+from simulator.intake import read_events
 from simulator.log import open_log
 from simulator.log.protocol import Log
 from simulator.plan import Plan, identity_difference, means_in, metrics_of, noted
@@ -121,11 +121,7 @@ async def begin(
         )
     topics = Topics.of(started.run)
     await log.create_topics(topics.partitions(started.partitions))
-    there = [
-        event.id
-        async for record in read_to_end(log, [topics.anchors])
-        for event, _ in decode_records(started.run, [record])[0]
-    ]
+    there = [event.id async for event, _ in read_events(log, started.run, [topics.anchors])]
     recorder = Recorder.for_run(started)
     await log.append([recorder.record(event) for event in first if event.id not in {*there, started.id}])
     # The last, and by itself, since on Kafka each partition is its own write: where it is, all is there that roles

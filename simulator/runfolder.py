@@ -15,7 +15,7 @@ import msgspec
 from simulator.errors import ConfigError
 from simulator.events import ReplayEndedEvent, RunEndedEvent, RunStartedEvent
 from simulator.files import write_whole
-from simulator.intake import decode_records, read_to_end
+from simulator.intake import read_events
 from simulator.log import open_log
 from simulator.log.protocol import Log
 from simulator.log.sqlite import user_of
@@ -186,22 +186,20 @@ async def find_run(log: Log, run: str | None = None) -> RunStartedEvent | None:
     that this user may not read."""
     owners = await runs_of(log) if run is None else [run] if await log.exists(f"{run}.control") else []
     for owner in owners:
-        async with aclosing(read_to_end(log, [f"{owner}.control"])) as records:
-            async for record in records:
-                for event, _ in decode_records(owner, [record])[0]:
-                    if isinstance(event, RunStartedEvent):
-                        return event
+        async with aclosing(read_events(log, owner, [f"{owner}.control"])) as events:
+            async for event, _ in events:
+                if isinstance(event, RunStartedEvent):
+                    return event
     return None
 
 
 async def has_ended(log: Log, run: str) -> bool:
     """Whether a run, or a replay without systems, has come to its end."""
     started, ended = None, set()
-    async for record in read_to_end(log, [f"{run}.control"]):
-        for event, _ in decode_records(run, [record])[0]:
-            if isinstance(event, RunStartedEvent):
-                started = event
-            elif isinstance(event, RunEndedEvent | ReplayEndedEvent):
-                ended.add(type(event))
+    async for event, _ in read_events(log, run, [f"{run}.control"]):
+        if isinstance(event, RunStartedEvent):
+            started = event
+        elif isinstance(event, RunEndedEvent | ReplayEndedEvent):
+            ended.add(type(event))
     over = ReplayEndedEvent if started is not None and not started.systems else RunEndedEvent
     return over in ended

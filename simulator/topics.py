@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from simulator.events import SCHEMA_VERSION, Event, LaneEvent, RunStartedEvent, encode, kind_of
-from simulator.log.protocol import Headers, Record
+from simulator.log.protocol import Headers, Record, header_of
 
 
 class Topics(NamedTuple):
@@ -144,6 +144,12 @@ class Recorder:
             topic not in self._unkeyed,
             isinstance(event, LaneEvent),
         )
+
+
+def wall_of(headers: Headers, name: str = "wall_us") -> int | None:
+    """A wall time in a record's headers; None where there is none, or (of an attached agent) something else."""
+    value = header_of(headers, name)
+    return int(value) if value.isdigit() else None
 
 
 def _wall_headers(wall_times_us: dict[str, int]) -> Headers:

@@ -22,8 +22,8 @@ from judges.panel import JudgePanel
 from producers.conduct import conduct
 from simulator.clock import Clock
 from simulator.errors import ConfigError, StallError
-from simulator.events import AnchorEvent, RunEndedEvent, RunStartedEvent
-from simulator.intake import decode_records, read_to_end
+from simulator.events import RunEndedEvent, RunStartedEvent
+from simulator.intake import read_anchors
 from simulator.log import open_log
 from simulator.log.protocol import Log
 from simulator.plan import Plan, means_of, metrics_of, noted
@@ -31,7 +31,6 @@ from simulator.results import read_results, write_results
 from simulator.run import Opener, begin, longest_silence_s, memory_folder, preamble, run_replayer
 from simulator.runfolder import enter_folder, find_run, note_run, runs_of
 from simulator.scratch import user_base
-from simulator.topics import Topics
 
 ANY_RUN = "any"
 _LOOK_S = 0.5
@@ -67,12 +66,7 @@ async def agent_worker(
             raise ConfigError(f"{spec.label} is not among the {kind} of {started.run}: {known}")
         if not attached:
             _check_same(spec, started)
-        anchors: list[AnchorEvent] = []
-        if capabilities(spec).privileged:
-            async for record in read_to_end(log, [Topics.of(started.run).anchors]):
-                for event, _ in decode_records(started.run, [record])[0]:
-                    if isinstance(event, AnchorEvent):
-                        anchors.append(event)
+        anchors = await read_anchors(log, started.run) if capabilities(spec).privileged else []
         async with memory_folder([spec], user_base()) as folder:
             opener = Opener(spec, started, anchors, folder)
             await run_agent(log, started, spec.label, opener.open, isolating=opener.isolating)

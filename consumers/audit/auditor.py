@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from consumers.audit.canaries import Canaries
-from consumers.audit.certificate import Book, Certificate, Kept, Place, wall_of
+from consumers.audit.certificate import Book, Certificate, Kept, Place
 from consumers.audit.form import LATE, Form, is_late
 from consumers.audit.memory import ATTACHED_SKEW_US, SKEW_US, Memories
 from consumers.audit.parts import METRIC_OF, name_of
@@ -41,7 +41,7 @@ from simulator.events import (
     identity_digest,
 )
 from simulator.log.protocol import StoredRecord
-from simulator.topics import Topics
+from simulator.topics import Topics, wall_of
 
 AUDIT_TOPICS: Final = (
     *("dead", "anchors", "control", "observations", "deltas"),
@@ -178,7 +178,7 @@ class Auditor:
             self._canaries.observation(event, record, self._streams.open_segment(event.stream))
 
     def _take(self, event: AnyEvent, record: StoredRecord) -> None:
-        kept = Kept(event.id, Place.of(record), wall_us=wall_of(record.headers, "wall_us"))
+        kept = Kept(event.id, Place.of(record), wall_us=wall_of(record.headers))
         match event:
             case SegmentClosedEvent():
                 self._streams.closed(event, record)

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from simulator.log.protocol import Headers, StoredRecord
+from simulator.log.protocol import StoredRecord
 
 Invariant = Literal["form", "1", "2", "3", "4", "5", "6", "7"]
 """Of DESIGN; `form` for what all events have: ids, causes, place, run, key."""
@@ -194,14 +194,6 @@ class Book:
             self.open.append(what)
         else:
             self.open_not_shown += 1
-
-
-def wall_of(headers: Headers, name: str) -> int | None:
-    """A wall time in a record's headers; None where it has none that can be read."""
-    for key, value in headers:
-        if key == name:
-            return int(value) if value.isdigit() else None
-    return None
 
 
 def fingerprint(text: str) -> bytes:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from consumers.audit.certificate import Book, Place, wall_of
+from consumers.audit.certificate import Book, Place
 from simulator.events import (
     AnchorEvent,
     AnyEvent,
@@ -35,7 +35,7 @@ from simulator.events import (
     kind_of,
 )
 from simulator.log.protocol import StoredRecord
-from simulator.topics import Topics, partition_of
+from simulator.topics import Topics, partition_of, wall_of
 
 _REPEATED: Final = (ReadyEvent, DeadLetterEvent, ReplayControlEvent)
 """Every process of a role says that it is ready; a reader that begins anew buries a record again."""
@@ -280,5 +280,5 @@ class Form:
 
 def is_late(record: StoredRecord, ended_us: int | None) -> bool:
     """Whether a record was written after the run had ended, by its own word."""
-    wall_us = wall_of(record.headers, "wall_us")
+    wall_us = wall_of(record.headers)
     return ended_us is not None and wall_us is not None and wall_us > ended_us

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from consumers.audit.certificate import Book, Kept, Place, fingerprint, wall_of
+from consumers.audit.certificate import Book, Kept, Place, fingerprint
 from consumers.audit.stream import Streams
 from simulator.events import (
     CommittedEvent,
@@ -20,6 +20,7 @@ from simulator.events import (
     RunStartedEvent,
 )
 from simulator.log.protocol import StoredRecord
+from simulator.topics import wall_of
 
 SKEW_US: Final = 5_000_000
 """How far the clocks of our own machines may be apart: less than this, and nothing is said of wall times."""
@@ -105,7 +106,7 @@ class Memories:
             event.as_of,
             event.event_time_us,
             wall_of(record.headers, "began_us"),
-            wall_of(record.headers, "wall_us"),
+            wall_of(record.headers),
         )
         known = lane.deltas.setdefault(event.segment, kept)
         if known is not kept:

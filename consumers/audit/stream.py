@@ -3,9 +3,10 @@ them."""
 
 from __future__ import annotations
 
-from consumers.audit.certificate import Book, Kept, Place, wall_of
+from consumers.audit.certificate import Book, Kept, Place
 from simulator.events import ObservationEvent, RunStartedEvent, SegmentClosedEvent, StreamEndedEvent
 from simulator.log.protocol import StoredRecord
+from simulator.topics import wall_of
 
 
 class _Stream:
@@ -108,7 +109,7 @@ class Streams:
             event.causes,
             event.as_of,
             event.event_time_us,
-            wall_us=wall_of(record.headers, "wall_us"),
+            wall_us=wall_of(record.headers),
         )
         if event.event_time_us < state.time_us or state.ended is not None:
             self._misplaced(state, event, record, 0)

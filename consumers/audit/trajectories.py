@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from consumers.audit.certificate import Book, Invariant, Kept, Place, fingerprint, wall_of
+from consumers.audit.certificate import Book, Invariant, Kept, Place, fingerprint
 from consumers.audit.form import Form
 from consumers.audit.memory import ATTACHED_SKEW_US, SKEW_US, Memories
 from consumers.audit.parts import Part, Told, name_of
@@ -28,6 +28,7 @@ from simulator.events import (
 )
 from simulator.log.protocol import StoredRecord
 from simulator.protocols.streammembench import BASIS, STEPS, expected_metrics, trajectory_id
+from simulator.topics import wall_of
 
 _TASKS: Final = ("T1", "T2", "T2-uncommitted")
 
@@ -76,7 +77,7 @@ class Trajectories:
             event.as_of,
             event.event_time_us,
             wall_of(record.headers, "began_us"),
-            wall_of(record.headers, "wall_us"),
+            wall_of(record.headers),
             failed=getattr(event, "error", None) is not None,
         )
         match event:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from consumers.audit.certificate import Book, Kept, Place, fingerprint, wall_of
+from consumers.audit.certificate import Book, Kept, Place, fingerprint
 from consumers.audit.parts import Judged, Told
 from simulator.events import Outcome, VerdictEvent
 from simulator.log.protocol import StoredRecord
 from simulator.protocols.streammembench import BASIS, expected_metrics
+from simulator.topics import wall_of
 
 
 def take_verdict(told: Told | None, event: VerdictEvent, record: StoredRecord, book: Book) -> Judged | None:
@@ -19,7 +20,7 @@ def take_verdict(told: Told | None, event: VerdictEvent, record: StoredRecord, b
         event.causes,
         event.as_of,
         event.event_time_us,
-        wall_us=wall_of(record.headers, "wall_us"),
+        wall_us=wall_of(record.headers),
         outcome=event.outcome,
         draft=None if draft is None else (draft.type, fingerprint(draft.text)),
     )

@@ -45,6 +45,17 @@ log_option = click.option(
     help="Where the events go: kafka://HOST:PORT, or the path of a file. [default: log.db in RUN]",
 )
 
+stream_option = click.option(
+    "--stream", "streams", multiple=True, metavar="NAME", help="Only this stream. May be given several times."
+)
+language_option = click.option(
+    "--language",
+    type=click.Choice(["en", "zh", "both"]),
+    default="en",
+    show_default=True,
+    help="Which language to read where there are two.",
+)
+
 
 class OutputClosedError(Exception):
     """Whoever read our output has enough of it (`| head`)."""

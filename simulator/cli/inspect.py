@@ -32,14 +32,8 @@ Examples:
 """,
 )
 @click.argument("path")
-@click.option(
-    "--language",
-    type=click.Choice(["en", "zh", "both"]),
-    default="en",
-    show_default=True,
-    help="Which language to read where there are two.",
-)
-@click.option("--stream", "streams", multiple=True, help="Only this stream. May be given several times.")
+@common.language_option
+@common.stream_option
 @click.option("--days", is_flag=True, help="Also each day: when it begins and ends, how much, and its gaps.")
 @click.option("--examples", is_flag=True, help="Also the first places of each oddity.")
 @common.command_options

@@ -97,16 +97,8 @@ Examples:
     help="How long to wait, after the last was due, for what is still owed. What has not come then is counted as "
     "unfinished, and the percentiles are too low.",
 )
-@click.option(
-    "--stream", "streams", multiple=True, metavar="NAME", help="Only this stream. May be given several times."
-)
-@click.option(
-    "--language",
-    type=click.Choice(["en", "zh", "both"]),
-    default="en",
-    show_default=True,
-    help="Which language to read where there are two.",
-)
+@common.stream_option
+@common.language_option
 @click.option(
     "--calls-in-flight",
     type=click.IntRange(min=1),

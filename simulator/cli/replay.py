@@ -68,16 +68,8 @@ Example, in two terminals:
     metavar="SECONDS",
     help="Stop after so much real time.",
 )
-@click.option(
-    "--stream", "streams", multiple=True, metavar="NAME", help="Only this stream. May be given several times."
-)
-@click.option(
-    "--language",
-    type=click.Choice(["en", "zh", "both"]),
-    default="en",
-    show_default=True,
-    help="Which language to read where there are two.",
-)
+@common.stream_option
+@common.language_option
 @common.command_options
 def replay(
     data: str,

@@ -64,26 +64,14 @@ _OPTIONS = (
     ),
     common.log_option,
     click.option("--overwrite", is_flag=True, help="Replace a run that is already in the folder."),
-    click.option(
-        "--stream",
-        "streams",
-        multiple=True,
-        metavar="NAME",
-        help="Only this stream. May be given several times.",
-    ),
+    common.stream_option,
     click.option(
         "--segments",
         type=click.IntRange(min=1),
         metavar="N",
         help="Only the first N segments of each stream.",
     ),
-    click.option(
-        "--language",
-        type=click.Choice(["en", "zh", "both"]),
-        default="en",
-        show_default=True,
-        help="Which language to read where there are two.",
-    ),
+    common.language_option,
     click.option(
         "--isolation",
         type=click.Choice(["branch", "shared"]),

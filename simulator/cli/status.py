@@ -12,10 +12,10 @@ from consumers.status import Owed, RoleStatus, Status, StatusFold
 from simulator.cli import common
 from simulator.cli.given import given_run, run_argument
 from simulator.cli.lag import Lag, lags
-from simulator.events import AnchorEvent, DeadLetterEvent, RunStartedEvent
-from simulator.intake import decode_records, read_to_end
+from simulator.events import DeadLetterEvent, RunStartedEvent
+from simulator.intake import decode_records, read_anchors, read_events, read_to_end
 from simulator.log.protocol import Log, StoredRecord
-from simulator.topics import Topics, partition_of, wall_us
+from simulator.topics import Topics, partition_of, wall_of, wall_us
 
 
 @click.command(
@@ -74,15 +74,12 @@ def status(run: str, limit: int, settings: common.Settings) -> None:
 async def fold_status(log: Log, started: RunStartedEvent) -> Status:
     """How a run stands by what its log holds now."""
     topics = Topics.of(started.run)
-    anchors: list[AnchorEvent] = []
-    buried: set[tuple[str, int, int]] = set()
-    async for record in read_to_end(log, [topics.anchors, topics.dead]):
-        for event, _ in decode_records(started.run, [record])[0]:
-            if isinstance(event, AnchorEvent):
-                anchors.append(event)
-            elif isinstance(event, DeadLetterEvent):
-                buried.add((event.topic, event.partition, event.offset))
-    fold = StatusFold(started, anchors)
+    buried = {
+        (event.topic, event.partition, event.offset)
+        async for event, _ in read_events(log, started.run, [topics.dead])
+        if isinstance(event, DeadLetterEvent)
+    }
+    fold = StatusFold(started, await read_anchors(log, started.run))
     newest: dict[int, StoredRecord] = {}
     async for record in read_to_end(log, [t for t in topics if t not in (topics.anchors, topics.dead)]):
         if (record.topic, record.partition, record.offset) in buried:
@@ -97,9 +94,8 @@ async def fold_status(log: Log, started: RunStartedEvent) -> Status:
 
 
 def _feed(fold: StatusFold, record: StoredRecord, run: str) -> None:
-    noted = next((value for name, value in record.headers if name == "wall_us"), b"")
     for event, _ in decode_records(run, [record])[0]:
-        fold.feed(event, int(noted) if noted.isdigit() else 0)
+        fold.feed(event, wall_of(record.headers) or 0)
 
 
 def _lag(role: RoleStatus, started: RunStartedEvent, found: list[Lag]) -> int | None:

@@ -19,6 +19,11 @@ from typing import Literal, NamedTuple, Protocol
 Headers = tuple[tuple[str, bytes], ...]
 
 
+def header_of(headers: Headers, name: str) -> bytes:
+    """The first header of that name; empty where there is none."""
+    return next((value for key, value in headers if key == name), b"")
+
+
 class TopicPartition(NamedTuple):
     """One partition of one topic."""
 
