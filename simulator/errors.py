@@ -10,6 +10,7 @@ EgostreamError
 ├── DecodeError           bytes that are no event; they go whole to the dead-letter topic
 ├── InvariantError        a broken invariant; carries the offending events' ids; exit code 3
 ├── EncoderError          the text encoder's process can't do its work
+├── ModelError            a language model gave no usable answer; carries which, how it failed and the reason
 ├── MemorySystemError     a memory system failed; carries lane, operation and reason
 └── StallError            nothing moves; names who waits for what
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 
 class EgostreamError(Exception):
@@ -82,6 +84,20 @@ class InvariantError(EgostreamError):
 
 class EncoderError(EgostreamError):
     """The text encoder's process died, was too slow or can't encode a text."""
+
+
+class ModelError(EgostreamError):
+    """A language model gave no usable answer, also when asked again. `failure`: `unavailable` (it can't be reached, is
+    too slow, refuses for now or is broken), `refused` (it will not take this call: key, model or request), `nonsense`
+    (it answers, but not what was asked for) or `offline` (not in the cache, and nothing else may be asked)."""
+
+    def __init__(
+        self, model: str, failure: Literal["unavailable", "refused", "nonsense", "offline"], reason: str
+    ) -> None:
+        self.model = model
+        self.failure = failure
+        self.reason = reason
+        super().__init__(f"{model}: {reason}")
 
 
 class MemorySystemError(EgostreamError):

@@ -1,0 +1,71 @@
+"""The language-model seam: what a model is asked, and what it says. No I/O: `adapters.endpoints` does that.
+
+Judges, the answers of memory systems, `rag_ext` and the construction of anchors ask models through this alone, so that
+all calls are cached, limited, retried and counted in one way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One message of a prompt."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """One question to a model. Equal asks to one model have one answer, which the cache keeps.
+
+    `vote`: which of several independent answers to the same messages this is. `temperature`, `seed`: None takes the
+    endpoint's own. `schema`: the JSON schema that the answer has to fit, set by `Model.ask_for`.
+    """
+
+    messages: tuple[Message, ...]
+    max_tokens: int | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    vote: int = 0
+    schema: dict[str, Any] | None = None
+
+
+class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one answer took. `cost`: in the currency of the endpoint's prices. `seconds`: of the attempt that succeeded,
+    from sending to the last byte; `first_token_s`: to the first token, None where it was not streamed. A cached answer
+    took nothing: its tokens are those that it took once, and `seconds` is 0."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+    first_token_s: float | None = None
+    attempts: int = 1
+    cached: bool = False
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model said, whole, and what it took."""
+
+    text: str
+    usage: ModelUsage = ModelUsage()
+
+
+class Model(Protocol):
+    """A language model. Every call is tried again by the endpoint's own rules; what still fails raises ModelError."""
+
+    @property
+    def name(self) -> str:
+        """Model, endpoint and sampling in one text, without any key: stands in the run's identity."""
+
+    async def ask(self, ask: Ask) -> Said:
+        """What the model says. Raises ModelError."""
+
+    async def ask_for(self, ask: Ask, kind: type[T]) -> tuple[T, Said]:
+        """The same as a value of `kind`, a msgspec type. An answer that doesn't fit is asked for again, then raises
+        ModelError."""
