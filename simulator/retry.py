@@ -94,8 +94,12 @@ def _only(plan: Plan, rows: Sequence[Row], identity: dict[str, str]) -> Plan:
     if options.canaries:  # those that lie in what is left
         texts = (seen.text for lifelog in dataset.lifelogs.values() for seen in lifelog.observations)
         identity[IDENTITY_FIELD] = str(sum(len(marks_in(text)) for text in texts))
-    started = announce(options, dataset, systems, identity, only)
-    return Plan(options, dataset, systems, started, plan.asked_us)
+    started = replace(
+        announce(options, dataset, systems, identity, only),
+        models=plan.started.models,
+        answered_apart=plan.started.answered_apart,
+    )
+    return Plan(options, dataset, systems, started, plan.asked_us, plan.models, plan.cache)
 
 
 async def run_retry(
