@@ -198,6 +198,15 @@ def spending_table(scores: Scores) -> Table:
     return table
 
 
+def spending_notes(scores: Scores) -> list[str]:
+    """What the spending table lacks."""
+    uncounted = sum(spent.uncounted for spent in scores.spending)
+    if not uncounted:
+        return []
+    operations = _number(uncounted, "operation", "operations")
+    return [f"Of {operations} the server did not say how many tokens they took: they are missing above."]
+
+
 def agreement_table(scores: Scores) -> Table:
     """How far votes agreed, by metric; of a panel also each judge with what the panel said."""
     titles = ["Cases", "Unanimous", "Split", "Undecided", "of these\nties", "Failed\nvotes", "Agreement"]
@@ -258,6 +267,7 @@ def render(scores: Scores, groups: Sequence[GroupName] = ()) -> RenderableType:
     if scores.ablation:
         tables.insert(0, ablation_table(scores))
     parts: list[RenderableType] = [_unwrapped(summary_lines(scores))]
+    notes: list[str] = []
     if scores.trajectories:
         parts += ["", score_table(scores), _unwrapped(score_notes(scores))]
         tables.append(label_table(scores))
@@ -266,9 +276,10 @@ def render(scores: Scores, groups: Sequence[GroupName] = ()) -> RenderableType:
     tables.append(cost_table(scores))
     if scores.spending:
         tables.append(spending_table(scores))
+        notes = spending_notes(scores)
     for table in tables:
         parts += ["", table]
-    return Group(*parts)
+    return Group(*parts, *([_unwrapped(notes)] if notes else []))
 
 
 def to_json(scores: Scores, *, rows: bool = True) -> bytes:

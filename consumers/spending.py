@@ -36,8 +36,9 @@ _NANO: Final = 1_000_000_000
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
     """What one system's operations of one role took of models. `model`: as configured, empty where that is not known;
     `per`: what the means are over, all segments ingested or trajectories begun. `cached`: calls from the cache; None
-    for one of several judges, of whom that is only known together. `money`: by the prices configured when the run
-    began, None for a model that the run does not know. `seconds`: per operation."""
+    for one of several judges, of whom that is only known together. `uncounted`: operations of which the server did not
+    say how many tokens they took. `money`: by the prices configured when the run began, None for a model that the run
+    does not know. `seconds`: per operation, waits for our own limits included; of several judges, until the last."""
 
     system: str
     role: Role
@@ -46,6 +47,7 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     operations: int
     calls: int
     cached: int | None
+    uncounted: int
     prompt_tokens: int
     completion_tokens: int
     tokens: Amount
@@ -134,6 +136,7 @@ class SpendingFold:
             operations=len(kept),
             calls=sum(operation.usage.calls for operation in kept),
             cached=None if None in cached else sum(filter(None, cached)),
+            uncounted=sum(not operation.usage.prompt_tokens for operation in kept),
             prompt_tokens=prompt,
             completion_tokens=completion,
             tokens=_spread(prompt + completion, n),

@@ -3,12 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from adapters.memory import Capabilities, MemorySystem
 from adapters.registry import SystemSpec, available, capabilities, open_system, parse_spec
 from adapters.systems.rag_raw import RagRawMemory
 from simulator.errors import ConfigError
 from tests.adapters.helpers import context, segment
+from tests.models.fakes import FakeModel
 
 OWN = """
 from adapters.memory import Answer, Capabilities, Delta
