@@ -87,7 +87,8 @@ class Wire:
         try:
             yield
         except CallError as error:
-            raise error.without(self._secrets) from None
+            error.hide(self._secrets)
+            raise
 
     async def _within(self, timeout_s: float, work: Callable[[], Awaitable[R]]) -> R:
         try:
