@@ -25,8 +25,8 @@ class CallError(Exception):
     """One try failed. `busy`: refused for now, nothing was done. `unavailable`: broken, too slow or out of reach.
     `refused`: it will not take this call, ever. `nonsense`: it answers, but not what was asked for.
 
-    `what`: in our words; `said`: in the server's, out of `content`. `overloaded`: fewer calls at once may help. `status`:
-    of the answer, if there was one."""
+    `what`: in our words; `said`: in the server's, out of `content`. `overloaded`: fewer calls at once may help.
+    `status`: of the answer, if there was one."""
 
     def __init__(
         self,
