@@ -7,17 +7,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import httpx
+import anyio
 
 from adapters.endpoints.cache import Cache
 from adapters.endpoints.caller import Caller
 from adapters.endpoints.chat import Endpoint
 from adapters.endpoints.embeddings import EmbeddingEndpoint, Vector
 from adapters.endpoints.flights import Flights
-from adapters.endpoints.http import Wire, open_client
+from adapters.endpoints.http import Connections, Wire
 from adapters.endpoints.settings import ModelSettings, find_model, key_of
 from adapters.endpoints.tally import Tally
 from adapters.model import Said
+
+CLOSE_TIMEOUT_S = 5.0
 
 
 class Models:
@@ -36,7 +38,7 @@ class Models:
         self._settings = settings
         self._cache = None if cache is None else Cache(cache)
         self._offline = offline
-        self._clients: dict[str, httpx.AsyncClient] = {}
+        self._connections: dict[str, Connections] = {}
         self._callers: dict[str, tuple[Caller, Wire]] = {}
         self._tallies: dict[tuple[str, str], Tally] = {}
         self._chat_flights: Flights[Said] = Flights()
@@ -52,8 +54,9 @@ class Models:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the connections and the cache."""
-        for client in self._clients.values():
-            await client.aclose()
+        with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
+            for connections in self._connections.values():
+                await connections.aclose()
         if self._cache is not None:
             await self._cache.aclose()
 
@@ -89,10 +92,16 @@ class Models:
         return self._tallies.setdefault((name, role), Tally(model=name, role=role))
 
     def _caller(self, name: str, kind: str) -> tuple[Caller, Wire]:
+        settings = find_model(self._settings, name, kind)
         if name not in self._callers:
-            settings = find_model(self._settings, name, kind)
             key = None if self._offline else key_of(settings, name)
-            url = settings.base_url
-            client = self._clients.setdefault(url, self._clients.get(url) or open_client(url))
-            self._callers[name] = Caller(name, settings), Wire(client, url, key, settings.headers)
+            self._callers[name] = (
+                Caller(name, settings),
+                Wire(self._connect(settings.base_url), settings, key),
+            )
         return self._callers[name]
+
+    def _connect(self, url: str) -> Connections:
+        if url not in self._connections:
+            self._connections[url] = Connections(url)
+        return self._connections[url]

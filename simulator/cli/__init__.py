@@ -17,6 +17,8 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "demo": "Evaluate four memory systems on two made-up people's days.",
     "inspect": "Count what is in a dataset, and list its oddities.",
     "systems": "List the built-in memory systems.",
+    "models": "List the configured models, and check what they can do.",
+    "cache": "Print what the cache of models' answers holds.",
     "run": "Evaluate memory systems on a dataset.",
     "retry": "Run again what stayed unjudged.",
     "scores": "Print what a run scored.",
