@@ -21,7 +21,7 @@ from producers.lifelog import Dataset, Lifelog
 from simulator.errors import ConfigError
 from simulator.events import Isolation, Limits, Means, Metric, RunStartedEvent, identity_digest
 from simulator.marks import IDENTITY_FIELD
-from simulator.topics import wall_us
+from simulator.timebase import monotonic_us
 from simulator.waits import CONDUCTOR_ROLE, JUDGE_ROLE, agent_role
 
 MAX_PARTITIONS = 4
@@ -96,12 +96,12 @@ class Plan(msgspec.Struct, frozen=True):
     systems: tuple[SystemSpec, ...]
     started: RunStartedEvent
     asked_us: int
-    """Wall time at which the run was asked for."""
+    """When the run was asked for, by `timebase.monotonic_us`: the run's clock is known only once its log was read."""
 
 
 def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = None) -> Plan:
     """Check the options and read the dataset. Blocking. Raises ConfigError and DatasetError."""
-    asked_us = wall_us()
+    asked_us = monotonic_us()
     systems = _systems(options)
     numbers = {"top_k": options.top_k, "word_budget": options.word_budget}
     for name, value in (numbers | msgspec.structs.asdict(options.limits)).items():

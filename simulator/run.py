@@ -44,7 +44,7 @@ from simulator.plan import Plan, identity_difference, means_in, metrics_of, note
 from simulator.results import read_results, write_results
 from simulator.runfolder import MEMORIES_NAME, enter_folder, find_run, note_run
 from simulator.scratch import scratch_folder
-from simulator.topics import Recorder, Topics
+from simulator.topics import Recorder, Topics, wall_us
 from simulator.waits import JUDGE_ROLE, agent_role
 
 _log = structlog.get_logger(__name__)
@@ -220,7 +220,7 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
     )
     lifelogs = list(plan.dataset.lifelogs.values())
     async with anyio.create_task_group() as tasks:
-        await tasks.start(obey_control, log, started, clock, plan.asked_us)
+        await tasks.start(obey_control, log, started, clock, wall_us(plan.asked_us))
         stats = await replay(log, Recorder.for_run(started), lifelogs, clock, replay_options)
         limits = started.limits
         behind = (
