@@ -172,6 +172,11 @@ def announce(
     )
 
 
+def is_load(started: RunStartedEvent) -> bool:
+    """Whether a run is a load, in which time waits for nobody and processes say what they use."""
+    return "load" in started.identity
+
+
 def identity_difference(there: RunStartedEvent, asked: RunStartedEvent) -> str:
     """The fields in which the identity of a run that is there differs from that of the one asked for."""
     names = sorted(there.identity.keys() | asked.identity.keys())
