@@ -235,15 +235,18 @@ def first_segments(dataset: Dataset, count: int | None) -> Dataset:
     return replace(dataset, lifelogs=lifelogs, anchors=anchors)
 
 
+def check_label(label: str) -> None:
+    """Raise ConfigError for what can't be an attached system's label."""
+    if not label or any(c in "@/:=," or c.isspace() for c in label):
+        raise ConfigError(f"{label!r} can't be an attached system's label: letters, digits, '-', '_' and '.'")
+
+
 def _systems(options: RunOptions) -> tuple[SystemSpec, ...]:
     if not options.systems and not options.attached:
         raise ConfigError("no system: name at least one with --system (see `egostream systems`)")
     specs = tuple(parse_spec(text) for text in options.systems)
     for label in options.attached:
-        if not label or any(c in "@/:=," or c.isspace() for c in label):
-            raise ConfigError(
-                f"{label!r} can't be an attached system's label: letters, digits, '-', '_' and '.'"
-            )
+        check_label(label)
     labels = [*(spec.label for spec in specs), *options.attached]
     for label in labels:
         if labels.count(label) > 1:

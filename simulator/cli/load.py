@@ -12,6 +12,7 @@ from producers.arrivals import Arrivals, Load
 from simulator.cli import common
 from simulator.cli.load_tables import show_found, show_report
 from simulator.cli.progress import Update, files_progress, progress_bar
+from simulator.cli.run import note_attached
 from simulator.errors import ConfigError
 from simulator.eventtime import format_event_time
 from simulator.runfolder import LATENCY_NAME, SWEEP_NAME, log_path
@@ -33,7 +34,13 @@ Examples:
   egostream load rag_raw --data synthetic: --rate 600 --duration 20 --sweep rate --objective 'p99 < 2s' --out runs/most
 """,
 )
-@click.argument("system")
+@click.argument("system", required=False)
+@click.option(
+    "--attach",
+    "attached",
+    metavar="LABEL",
+    help="In place of SYSTEM: one whose agent runs elsewhere and attaches to the log (`egostream attach --help`).",
+)
 @click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it.")
 @click.option(
     "--out", type=common.FOLDER, required=True, metavar="RUN", help="Folder for the log and the results."
@@ -97,6 +104,13 @@ Examples:
 )
 @common.call_timeout_option
 @click.option(
+    "--agents",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes of their own for the replayer, the conductor and N agents, which share the lanes: each reports "
+    "what it uses, and the system can't slow the replay down. [default: all in one process]",
+)
+@click.option(
     "--seed",
     type=int,
     default=0,
@@ -134,7 +148,8 @@ Examples:
 )
 @common.command_options
 def load(
-    system: str,
+    system: str | None,
+    attached: str | None,
     data: str,
     out: Path,
     log_url: str | None,
@@ -149,6 +164,7 @@ def load(
     language: Literal["en", "zh", "both"],
     calls_in_flight: int,
     call_timeout_s: float,
+    agents: int | None,
     seed: int,
     axis: Axis | None,
     objective: str | None,
@@ -187,7 +203,9 @@ def load(
         ) from error
     options = LoadOptions(
         data=data,
-        system=system,
+        system=system or "",
+        attached=attached or "",
+        agents=agents,
         out=out,
         log=log_url,
         load=Load(
@@ -205,6 +223,8 @@ def load(
         call_timeout_s=call_timeout_s,
         overwrite=overwrite,
     )
+    if axis is not None and attached:
+        raise ConfigError("--sweep makes one run after the other, and --attach is for one: one of the two")
     if axis is not None:
         return _sweep(options, axis, objective or LAG, tolerance, again, settings)
     if objective is not None:
@@ -218,6 +238,7 @@ def load(
             f"{offered.observations:,} observations, {segments:,} segments on {len(offered.lifelogs)} lanes, "
             f"{offered.rate:,.6g} × real time for {duration_s:g} s"
         )
+    note_attached(plan.plan)
     try:
         with progress_bar("loading", settings.quiet) as update:
             report = common.run_async(partial(execute_load, plan, partial(_show, update)))
