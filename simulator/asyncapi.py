@@ -56,6 +56,10 @@ What is sent answers one event: `causes` holds that event's `id`; `event_time_us
 fixed, so that nothing counts twice: an agent that starts again reads its own deltas and responses back, and
 does not send what is there. Beyond that it reads no other topic.
 
+Headers are strings. `kind` and `v` are needed. Write `wall_us`, `read_us`, `began_us` and `ended_us` as well, from one
+clock that nobody sets meanwhile: what a load reports of an agent's stages, and what an answer took, is read off them.
+Clocks of different machines are compared by the log; a time that is not written is not known, and never guessed.
+
 Values are JSON. Fields with default values may be left out, unknown fields must be ignored. All times are in
 microseconds since 1970 UTC; those called `event_time_us` are simulated."""
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from simulator.cli import common
 
 if TYPE_CHECKING:
+    from consumers.clocks import ClockOffset
     from consumers.histogram import Percentiles
     from consumers.latency import LatencyReport
     from simulator.sweep import Found
@@ -55,6 +56,8 @@ def show_report(report: LatencyReport) -> None:
             f"{use.children_cpu:.0%}, {use.children_rss_max_bytes / 2**20:,.0f} MiB; event loop late by "
             f"{_time(use.loop_lag_max_us)} at most"
         )
+    for clock in report.clocks:
+        common.say(f"clock    {_clock(clock)}")
     table = Table(title="\nTime since due", title_justify="left", box=None)
     table.add_column("Stage")
     for name in ("n", "p50", "p90", "p99", "p99.9", "max"):
@@ -63,8 +66,14 @@ def show_report(report: LatencyReport) -> None:
     for stage, numbers in report.stages.items():
         if stage == "ingest":
             table.add_section()  # these two don't run from due
-        _row(table, _ABOUT[stage], numbers)
+        _row(table, _ABOUT[stage], numbers, report.error_us.get(stage, 0.0))
     common.show(table)
+    if report.error_us:
+        error = _time(max(report.error_us.values()))
+        common.say(
+            f"† by a clock that is known within ± {error} (clock error): a smaller time, or a smaller difference from "
+            "a row without †, says nothing"
+        )
 
 
 def show_found(found: Found, unit: str) -> None:
@@ -101,12 +110,26 @@ def show_found(found: Found, unit: str) -> None:
     common.say(f"\nhighest that kept it   {kept}\nlowest that broke it   {broken}")
 
 
-def _row(table: Table, name: str, numbers: Percentiles | None) -> None:
+def _clock(clock: ClockOffset) -> str:
+    whose = f"{clock.role} ({f'boot {clock.boot}' if clock.boot else 'it does not say whose'})"
+    if clock.offset_us is None or clock.error_us is None:
+        return f"{whose} is not known, nor any time by it: {clock.reason}"
+    which = "ahead of" if clock.offset_us >= 0 else "behind"
+    known = (
+        f"{whose} is {_time(abs(clock.offset_us))} {which} the replayer's, ± {_time(clock.error_us)}, by "
+        f"{clock.exchanges:,} exchanges"
+    )
+    return f"{known}; {clock.reason}" if clock.reason else known
+
+
+def _row(table: Table, name: str, numbers: Percentiles | None, error_us: float = 0.0) -> None:
+    name += " †" if error_us else ""
     if numbers is None:
         table.add_row(name, "0", *["–"] * 5)
     else:
         values = (numbers.p50_us, numbers.p90_us, numbers.p99_us, numbers.p999_us, numbers.max_us)
-        table.add_row(name, f"{numbers.n:,}", *map(_time, values))
+        cells = [f"< {_time(error_us)}" if value < error_us else _time(value) for value in values]
+        table.add_row(name, f"{numbers.n:,}", *cells)
 
 
 def _rate(per_s: float | None) -> str:
