@@ -121,7 +121,7 @@ def plan_load(
     )
     identity = {
         "code": version("egostream"),
-        "load": msgspec.json.encode(load).decode(),
+        "load": _text(load),
         "dataset": dataset.digest,
         "language": options.language,
         "streams": ",".join(dataset.lifelogs),
@@ -140,6 +140,11 @@ def plan_load(
         partitions=min(len(started.streams), max(MAX_PARTITIONS, options.agents or 1)),
     )
     return LoadPlan(options, Plan(run_options, dataset, specs, started, asked_us), offered)
+
+
+def _text(load: Load) -> str:
+    """The same for equal loads, whether a number was given as 3 or as 3.0."""
+    return msgspec.json.encode(msgspec.convert(msgspec.to_builtins(load), Load)).decode()
 
 
 def _systems(options: LoadOptions) -> tuple[SystemSpec, ...]:

@@ -66,13 +66,13 @@ def show_report(report: LatencyReport) -> None:
     for stage, numbers in report.stages.items():
         if stage == "ingest":
             table.add_section()  # these two don't run from due
-        _row(table, _ABOUT[stage], numbers, report.error_us.get(stage, 0.0))
+        _row(table, _ABOUT[stage], numbers, report.stages["published"], report.error_us.get(stage, 0.0))
     common.show(table)
     if report.error_us:
         error = _time(max(report.error_us.values()))
         common.say(
-            f"† by a clock that is known within ± {error} (clock error): a smaller time, or a smaller difference from "
-            "a row without †, says nothing"
+            f"† by a clock that is known within ± {error} (clock error): a smaller difference from a row without † "
+            "says nothing.\n~ of what lies between it and the handing to the log, half or more is within that error."
         )
 
 
@@ -122,14 +122,28 @@ def _clock(clock: ClockOffset) -> str:
     return f"{known}; {clock.reason}" if clock.reason else known
 
 
-def _row(table: Table, name: str, numbers: Percentiles | None, error_us: float = 0.0) -> None:
+def _row(
+    table: Table,
+    name: str,
+    numbers: Percentiles | None,
+    sent: Percentiles | None = None,
+    error_us: float = 0.0,
+) -> None:
+    """`error_us`: how far off these numbers may be; `sent`: those from which on it counts."""
     name += " †" if error_us else ""
     if numbers is None:
         table.add_row(name, "0", *["–"] * 5)
-    else:
-        values = (numbers.p50_us, numbers.p90_us, numbers.p99_us, numbers.p999_us, numbers.max_us)
-        cells = [f"< {_time(error_us)}" if value < error_us else _time(value) for value in values]
-        table.add_row(name, f"{numbers.n:,}", *cells)
+        return
+    values, since = _values(numbers), _values(sent) if sent is not None else (0,) * 5
+    cells = [
+        f"{'~' if error_us and value - before <= 2 * error_us else ''}{_time(value)}"
+        for value, before in zip(values, since, strict=True)
+    ]
+    table.add_row(name, f"{numbers.n:,}", *cells)
+
+
+def _values(numbers: Percentiles) -> tuple[float, ...]:
+    return numbers.p50_us, numbers.p90_us, numbers.p99_us, numbers.p999_us, numbers.max_us
 
 
 def _rate(per_s: float | None) -> str:
