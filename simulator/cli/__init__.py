@@ -16,6 +16,7 @@ from simulator.cli import common
 _COMMANDS: Final[Mapping[str, str]] = {
     "demo": "Evaluate four memory systems on two made-up people's days.",
     "inspect": "Count what is in a dataset, and list its oddities.",
+    "anchors": "Make evidence and its tasks from a stream, check them, have them audited.",
     "systems": "List the built-in memory systems.",
     "run": "Evaluate memory systems on a dataset.",
     "retry": "Run again what stayed unjudged.",

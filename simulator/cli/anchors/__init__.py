@@ -1,0 +1,19 @@
+"""`egostream anchors`: evidence and its tasks, made, checked and held against people's judgment."""
+
+from __future__ import annotations
+
+import click
+
+from simulator.cli.anchors.check import check
+
+
+@click.group()
+def anchors() -> None:
+    """Make anchors from any stream, check them, and have people audit them.
+
+    An anchor is a piece of evidence in a segment of a stream, with two tasks that need it: known to judges, never to
+    memory systems. See docs/anchors.md.
+    """
+
+
+anchors.add_command(check)
