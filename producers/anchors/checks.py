@@ -186,7 +186,7 @@ def check_anchor(stated: Stated, stream: StreamIndex | None) -> Iterator[Finding
     yield from (
         _finding(stated, "empty_field", f"{field} says nothing: fill it in") for field in _empty(anchor)
     )
-    if anchor.evidence_type and anchor.evidence_type not in get_args(EvidenceType):
+    if _said(anchor.evidence_type) and anchor.evidence_type not in get_args(EvidenceType):
         known = " or ".join(get_args(EvidenceType))
         yield _finding(stated, "unknown_type", f"evidence_type is {anchor.evidence_type!r}, not {known}")
     yield from _check_requests(stated)
@@ -222,6 +222,10 @@ def _finding(stated: Stated, check: str, message: str) -> Finding:
     )
 
 
+def _said(text: str | None) -> bool:
+    return text is not None and text.strip() != ""
+
+
 def _empty(anchor: StatedAnchor) -> Iterator[str]:
     texts = {
         "evidence_id": anchor.evidence_id,
@@ -233,15 +237,13 @@ def _empty(anchor: StatedAnchor) -> Iterator[str]:
         "followup_task.user_request": anchor.tasks.followup_task.user_request,
         "followup_task.expected_behavior": anchor.tasks.followup_task.expected_behavior,
     }
-    yield from (field for field, text in texts.items() if not text or not text.strip())
+    yield from (field for field, text in texts.items() if not _said(text))
     if not anchor.supporting_observations:
         yield "supporting_observations"
     for number, supporting in enumerate(anchor.supporting_observations or ()):
         parts = {"text": supporting.text, "quote_hint": supporting.quote}
         yield from (
-            f"supporting_observations[{number}].{part}"
-            for part, text in parts.items()
-            if not text or not text.strip()
+            f"supporting_observations[{number}].{part}" for part, text in parts.items() if not _said(text)
         )
         if supporting.stream_index is None:
             yield f"supporting_observations[{number}].stream_index"
@@ -308,7 +310,7 @@ def _check_supporting(
         yield _finding(stated, "outside_segment", message)
         return
     observation = stream.observation(seq)
-    if supporting.text and supporting.text != observation.text:
+    if supporting.text is not None and _said(supporting.text) and supporting.text != observation.text:
         found = _where(supporting.text, stream, span)
         message = f"{name}: observation {index} is {observation.text!r}, not {supporting.text!r}{found}"
         yield _finding(stated, "text_differs", message)
@@ -398,7 +400,7 @@ def _quoted(anchor: StatedAnchor, request: str) -> str | None:
 
 def _check_requests(stated: Stated) -> Iterator[Finding]:
     (_, initial), (_, followup) = _requests(stated.anchor)
-    if not initial.strip() or not followup.strip():
+    if not _said(initial) or not _said(followup):
         return
     if _letters(initial) == _letters(followup):
         yield _finding(stated, "equal_requests", "both tasks ask the same: write another follow-up")

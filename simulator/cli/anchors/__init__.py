@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from simulator.cli.anchors.audit import agreement, audit
 from simulator.cli.anchors.check import check
 
 
@@ -16,4 +17,5 @@ def anchors() -> None:
     """
 
 
-anchors.add_command(check)
+for _command in (check, audit, agreement):
+    anchors.add_command(_command)
