@@ -13,10 +13,11 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from producers.anchors.stated import Place, Release, Stated, StatedAnchor, Supporting
-from producers.anchors.words import Frequencies, similarity, spelled, units
+from producers.anchors.streams import StreamIndex
+from producers.anchors.words import similarity, spelled, units
 from producers.datasets.files import Progress
 from producers.datasets.streammembench import parse_time_range
-from producers.lifelog import DAY_US, Lifelog, RawObservation, SegmentSpan
+from producers.lifelog import DAY_US, SegmentSpan
 from simulator.text import tokens
 
 Severity = Literal["error", "warning"]
@@ -65,52 +66,6 @@ class Finding(msgspec.Struct, frozen=True):
     file: str
     path: str
     message: str
-
-
-class StreamIndex:
-    """One stream, by what anchors say of it. Made once, since the words of all its segments are counted."""
-
-    def __init__(self, lifelog: Lifelog) -> None:
-        self._lifelog = lifelog
-        self._seqs: dict[tuple[str, int], int] = {}
-        for seq, observation in enumerate(lifelog.observations):
-            if observation.stream_index is not None:
-                self._seqs.setdefault((observation.day, observation.stream_index), seq)
-        self._spans: dict[tuple[str, int], SegmentSpan] = {}
-        for span in lifelog.segments:
-            self._spans.setdefault((span.day, span.segment_id), span)
-        self._words: Frequencies | None = None
-        self.wearer = units(_wearer(lifelog.stream))
-
-    @property
-    def words(self) -> Frequencies:
-        """In how many segments each word occurs."""
-        if self._words is None:
-            self._words = Frequencies.of(self.text(span) for span in self._lifelog.segments)
-        return self._words
-
-    def text(self, span: SegmentSpan) -> str:
-        """All lines of a segment."""
-        lines = self._lifelog.observations[span.first_seq : span.last_seq + 1]
-        return "\n".join(observation.text for observation in lines)
-
-    def span(self, day: str, segment_id: int) -> SegmentSpan | None:
-        """The segment of that number; the first, where a release gives it twice."""
-        return self._spans.get((day, segment_id))
-
-    def seq(self, day: str, stream_index: int) -> int | None:
-        """Where in the stream the day's observation of that index is."""
-        return self._seqs.get((day, stream_index))
-
-    def observation(self, seq: int) -> RawObservation:
-        """One observation."""
-        return self._lifelog.observations[seq]
-
-
-def _wearer(stream: str) -> str:
-    """`A1_JAKE` is worn by Jake."""
-    head, _, name = stream.partition("_")
-    return name or head
 
 
 class Checked(msgspec.Struct, frozen=True):

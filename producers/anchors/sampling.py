@@ -8,12 +8,12 @@ their share of the sample, to within two anchors: one for each end.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
-from producers.anchors.checks import StreamIndex
 from producers.anchors.stated import Release, Stated
+from producers.anchors.streams import StreamIndex
 from simulator.errors import ConfigError
 
 CONTEXT_LINES = 5
@@ -114,22 +114,6 @@ def _context(stated: Stated, stream: StreamIndex, around: int) -> Iterator[str]:
     span = stream.span(stated.place.day, stated.place.segment_id)
     if span is None:
         return
-    quoted = _quoted_seqs(stated, stream, range(span.first_seq, span.last_seq + 1))
-    before = span.first_seq - 1
-    for seq in range(span.first_seq, span.last_seq + 1):
-        if quoted and not any(abs(seq - other) <= around for other in quoted):
-            continue
-        if seq != before + 1:
-            yield "..."
-        before = seq
-        observation = stream.observation(seq)
-        mark = ">" if seq in quoted else " "
-        yield f"{mark} [{observation.stream_index}] {observation.text}"
-    if before != span.last_seq:
-        yield "..."
-
-
-def _quoted_seqs(stated: Stated, stream: StreamIndex, segment: Sequence[int]) -> set[int]:
     indices = [supporting.stream_index for supporting in stated.anchor.supporting_observations or ()]
     seqs = (stream.seq(stated.place.day, index) for index in indices if index is not None)
-    return {seq for seq in seqs if seq is not None and seq in segment}
+    yield from stream.lines(span, {seq for seq in seqs if seq is not None}, around)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from producers.anchors.checks import StreamIndex
 from producers.anchors.stated import Stated, StatedAnchor
+from producers.anchors.streams import StreamIndex
 from producers.lifelog import SegmentSpan
 from simulator.text import tokens
 
