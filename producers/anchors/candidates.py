@@ -5,7 +5,6 @@ A_anchor proposes candidates for a segment; those that pass the mechanical check
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -81,9 +80,9 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     different_scenarios: Point
 
     @property
-    def failed(self) -> Mapping[Criterion, str]:
+    def failed(self) -> dict[str, str]:
         """The criteria that it fails, each with the reason."""
-        points = {criterion: getattr(self, criterion) for criterion in CRITERIA}
+        points: dict[Criterion, Point] = {criterion: getattr(self, criterion) for criterion in CRITERIA}
         return {criterion: point.reason for criterion, point in points.items() if not point.passed}
 
 

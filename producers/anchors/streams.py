@@ -28,7 +28,12 @@ class StreamIndex:
     def words(self) -> Frequencies:
         """In how many segments each word occurs."""
         if self._words is None:
-            self._words = Frequencies.of(self.text(span) for span in self._lifelog.segments)
+            self._words = self.count_words()
+        return self._words
+
+    def count_words(self) -> Frequencies:
+        """Count them now. Of a week this takes about a second."""
+        self._words = Frequencies.of(self.text(span) for span in self._lifelog.segments)
         return self._words
 
     def text(self, span: SegmentSpan) -> str:
