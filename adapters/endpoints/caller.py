@@ -121,8 +121,9 @@ class Caller:
 
     def _error(self, failed: CallError, attempts: int) -> ModelError:
         failure = "unavailable" if failed.failure == "busy" else failed.failure
+        asks = f" (it asks for {failed.retry_after_s:g} s)" if failed.retry_after_s else ""
         tries = f" ({attempts} tries)" if attempts > 1 else ""
-        return ModelError(self.label, failure, failed.reason + tries)
+        return ModelError(self.label, failure, failed.reason + asks + tries)
 
     def _concede(self, failed: CallError, body: dict[str, Any]) -> bool:
         conceded = self.dialect.concede(failed, body)

@@ -15,7 +15,7 @@ from adapters.endpoints.caller import Caller
 from adapters.endpoints.flights import Flights
 from adapters.endpoints.http import EMBEDDINGS, Timing, Wire
 from adapters.endpoints.tally import Tally, cost_of
-from adapters.endpoints.wire import Vectors, read_embeddings
+from adapters.endpoints.wire import Vectors, embeddings_body, read_embeddings
 from simulator.errors import ModelError
 
 _FLOAT: Final = np.dtype("<f4")
@@ -93,12 +93,7 @@ class EmbeddingEndpoint:
 
     async def _fetch(self, keys: Sequence[bytes], texts: Sequence[str]) -> list[Vector]:
         """From the server, and into the cache."""
-        # many servers refuse a text without any character
-        body = {
-            **self._settings.body,
-            "model": self._settings.model,
-            "input": [text or " " for text in texts],
-        }
+        body = embeddings_body(self._settings, texts)
         done = await self._caller.call(lambda: body, partial(self._send, len(texts)))
         tally, tokens = self._tally, done.reply.prompt_tokens
         tally.tries += done.attempts

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import anyio
 import httpx
 
+from adapters.endpoints.settings import ModelSettings
 from adapters.endpoints.wire import (
     CallError,
     Reply,
@@ -51,12 +52,10 @@ def open_client(base_url: str) -> httpx.AsyncClient:
 class Wire:
     """Sends to one server with one key, which it keeps out of all that it says."""
 
-    def __init__(
-        self, client: httpx.AsyncClient, base_url: str, key: str | None, headers: Mapping[str, str]
-    ) -> None:
+    def __init__(self, client: httpx.AsyncClient, settings: ModelSettings, key: str | None) -> None:
         self._client = client
-        self._base_url = base_url
-        self._headers = {**headers, **({"Authorization": f"Bearer {key}"} if key else {})}
+        self._base_url = settings.base_url
+        self._headers = {**settings.headers, **({"Authorization": f"Bearer {key}"} if key else {})}
         # as it is, and as addresses and JSON write it
         self._secrets = (key, quote(key, safe=""), key.replace("/", "\\/")) if key else ()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import anyio
 import httpx
 
 from adapters.endpoints.cache import Cache
@@ -18,6 +19,8 @@ from adapters.endpoints.http import Wire, open_client
 from adapters.endpoints.settings import ModelSettings, find_model, key_of
 from adapters.endpoints.tally import Tally
 from adapters.model import Said
+
+CLOSE_TIMEOUT_S = 5.0
 
 
 class Models:
@@ -52,8 +55,9 @@ class Models:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the connections and the cache."""
-        for client in self._clients.values():
-            await client.aclose()
+        with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
+            for client in self._clients.values():
+                await client.aclose()
         if self._cache is not None:
             await self._cache.aclose()
 
@@ -89,10 +93,13 @@ class Models:
         return self._tallies.setdefault((name, role), Tally(model=name, role=role))
 
     def _caller(self, name: str, kind: str) -> tuple[Caller, Wire]:
+        settings = find_model(self._settings, name, kind)
         if name not in self._callers:
-            settings = find_model(self._settings, name, kind)
             key = None if self._offline else key_of(settings, name)
-            url = settings.base_url
-            client = self._clients.setdefault(url, self._clients.get(url) or open_client(url))
-            self._callers[name] = Caller(name, settings), Wire(client, url, key, settings.headers)
+            self._callers[name] = Caller(name, settings), Wire(self._client(settings.base_url), settings, key)
         return self._callers[name]
+
+    def _client(self, url: str) -> httpx.AsyncClient:
+        if url not in self._clients:
+            self._clients[url] = open_client(url)
+        return self._clients[url]

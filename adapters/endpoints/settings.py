@@ -217,6 +217,8 @@ def _wrong(settings: ModelSettings) -> tuple[str, str]:
         except UnicodeEncodeError:
             return f"headers.{header}", "has characters that no header can have"
     for name in settings.body:
+        if name.lower() in _KEYS:
+            return f"body.{name}", "is a key, which belongs into the variable that api_key_env names"
         if name in _OWN_BODY:
             return f"body.{name}", "is set by egostream, from the keys beside it"
     return "", ""

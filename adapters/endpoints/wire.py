@@ -161,6 +161,11 @@ def chat_body(
     return body
 
 
+def embeddings_body(settings: ModelSettings, texts: Sequence[str]) -> dict[str, Any]:
+    """The request for one batch of vectors. Many servers refuse a text without any character: it is a space there."""
+    return {**settings.body, "model": settings.model, "input": [text or " " for text in texts]}
+
+
 def sampling(settings: ModelSettings, ask: Ask) -> dict[str, Any]:
     """How the answer is drawn: the ask's own words before the endpoint's. The seed moves with the vote: several votes
     with one seed would be one vote."""
@@ -286,7 +291,7 @@ async def stream_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield b"\n".join(data)
 
 
-def read_embeddings(content: bytes, count: int, dimensions: int) -> Vectors:
+def read_embeddings(content: bytes, count: int, dimensions: int | None) -> Vectors:
     """The body of a 200 for `count` texts. Raises CallError."""
     embeddings = _decode(content, _Embeddings)
     if embeddings.data is None:
