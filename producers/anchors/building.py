@@ -51,7 +51,7 @@ def partial_of(out: Path) -> Path:
     return whole.with_name(f"{whole.name}.partial")
 
 
-async def build(
+async def build_release(
     dataset: Dataset,
     asking: Asking,
     out: Path,

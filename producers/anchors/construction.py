@@ -14,8 +14,9 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from adapters.model import Model
+from adapters.model import Ask, Model
 from producers.anchors.candidates import (
+    REVIEW_LINES,
     Candidate,
     Candidates,
     Prompts,
@@ -37,6 +38,7 @@ VERSION: Final = 1
 GIVE_UP_AFTER: Final = 20
 """Undone segments one after the other, for want of a model that can be reached: the others are not tried then."""
 EXAMPLES: Final = 3
+BYTES_PER_TOKEN: Final = 4
 
 Segment = tuple[str, int]
 """Stream, and the segment's number in it."""
@@ -97,6 +99,38 @@ class Account(msgspec.Struct, frozen=True):
     """`checks.leak`, `review.need` ..."""
     examples: Mapping[str, Sequence[Example]]
     spent: Spent
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What a construction would ask, at most: tokens by four bytes each."""
+
+    segments: int
+    anchor_prompt_tokens: int
+    most_reviews: int
+    review_prompt_tokens: int
+
+
+def estimate(dataset: Dataset, prompts: Prompts, most: int) -> Estimate:
+    """Before anything is asked. A review is taken to show as many lines of its segment as it may of one quote, and its
+    candidate to be as long as the prompt."""
+    segments = anchor_bytes = line_bytes = lines = 0
+    for lifelog in dataset.lifelogs.values():
+        index = StreamIndex(lifelog)
+        for span in lifelog.segments:
+            segments += 1
+            anchor_bytes += _bytes(anchor_ask(prompts, index, span, most))
+            lines += span.last_seq - span.first_seq + 1
+            line_bytes += sum(len(line.encode()) + 1 for line in index.lines(span))
+    shown = line_bytes / max(lines, 1) * min(2 * REVIEW_LINES + 1, lines / max(segments, 1))
+    review_bytes = 2 * len(prompts.review.system.encode()) + shown
+    reviews = segments * most
+    return Estimate(
+        segments, anchor_bytes // BYTES_PER_TOKEN, reviews, int(reviews * review_bytes) // BYTES_PER_TOKEN
+    )
+
+
+def _bytes(ask: Ask) -> int:
+    return sum(len(message.content.encode()) for message in ask.messages)
 
 
 async def construct(

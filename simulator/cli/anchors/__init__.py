@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from simulator.cli.anchors.audit import agreement, audit
+from simulator.cli.anchors.build import build
 from simulator.cli.anchors.check import check
 
 
@@ -17,5 +18,5 @@ def anchors() -> None:
     """
 
 
-for _command in (check, audit, agreement):
+for _command in (build, check, audit, agreement):
     anchors.add_command(_command)

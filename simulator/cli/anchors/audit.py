@@ -20,6 +20,7 @@ from simulator.errors import ConfigError
 
 
 @click.command(
+    short_help="Draw a sample for two annotators.",
     epilog="""\b
 Examples:
   egostream anchors audit streammembench_v1_en --sample 40 --out sheets
@@ -103,6 +104,7 @@ def _strata(rows: Sequence[Row]) -> dict[tuple[str, str, str], int]:
 
 
 @click.command(
+    short_help="Compute how far two annotators agree.",
     epilog="""\b
 Example:
   egostream anchors agreement sheets/annotator_a.csv sheets/annotator_b.csv

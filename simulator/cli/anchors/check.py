@@ -15,6 +15,7 @@ EXIT_FINDINGS = 1
 
 
 @click.command(
+    short_help="Check a release's anchors without a model.",
     epilog="""\b
 Examples:
   egostream anchors check streammembench_v1_en
