@@ -24,9 +24,9 @@ Severity = Literal["error", "warning"]
 EvidenceType = Literal["stated", "inferred"]
 
 LEAK_SHARE: Final = 0.5
-"""A request with this share of the statement's distinctive words gives the evidence away: the official judges take a
-text with half of a statement's words for the evidence itself. With less it may only name what it is about, which a
-person has to do somehow; a reviewer looks at those. docs/anchors.md has figures."""
+"""A request with this share of the statement's content words, a distinctive one among them, gives the evidence away:
+the official judges take a text with half of a statement's words for the evidence itself. With less it may only name
+what it is about, which a person has to do somehow; a reviewer looks at those. docs/anchors.md has figures."""
 QUOTE_TOKENS: Final = 5
 """A quote of at least as many words (or Chinese characters) that stands whole in a request gives the evidence away too;
 a shorter one may stand there by chance (`I don't know`)."""
@@ -88,14 +88,17 @@ class Checked(msgspec.Struct, frozen=True):
 def check_release(release: Release, progress: Progress = lambda done, total: None) -> Checked:
     """Check all anchors of a release, in its order. `progress` takes the anchors done and those in all."""
     streams = {name: StreamIndex(lifelog) for name, lifelog in release.lifelogs.items()}
+    for stream in streams.values():
+        progress(0, len(release.anchors))
+        stream.count_words()
     first_place: dict[tuple[str, str], Place] = {}
     findings: list[Finding] = []
     supporting = matched = without_match = wrong = 0
     for done, stated in enumerate(release.anchors, 1):
-        stream = streams.get(stated.place.stream)
-        found = [*_check_id(stated, first_place), *check_anchor(stated, stream)]
+        of = streams.get(stated.place.stream)
+        found = [*_check_id(stated, first_place), *check_anchor(stated, of)]
         findings.extend(found)
-        there = sum(_matches(stated, stream))
+        there = sum(_matches(stated, of))
         supporting += len(stated.anchor.supporting_observations or ())
         matched += there
         without_match += there == 0
@@ -313,26 +316,31 @@ def _check_indices(stated: Stated) -> Iterator[Finding]:
 
 def _check_leaks(stated: Stated, stream: StreamIndex, span: SegmentSpan) -> Iterator[Finding]:
     anchor = stated.anchor
-    own = units(stream.text(span))
-    names = stream.wearer | units(anchor.subject or "")
-    distinctive = stream.words.distinctive(anchor.evidence_statement or "", own, names)
+    content = units(anchor.evidence_statement or "") - stream.wearer - units(anchor.subject or "")
     for task, request in _requests(anchor):
         if quote := _quoted(anchor, request):
             yield _finding(stated, "leak", f"{task}.user_request quotes the evidence: {quote!r}")
-        elif shared := distinctive & units(request):
-            share = len(shared) / len(distinctive)
-            check = "leak" if share >= LEAK_SHARE else "shared_word"
-            others = max(stream.words.segments - 1, 0)
-            rare = ", ".join(
-                f"{word!r} (in {stream.words.others(unit, own)} of {others} other segments)"
-                for unit, word in spelled(request).items()
-                if unit in shared
-            )
-            message = (
-                f"{task}.user_request has {len(shared)} of the statement's {len(distinctive)} distinctive words: "
-                f"{rare}; say it in other words"
-            )
-            yield _finding(stated, check, message)
+            continue
+        words = spelled(request)
+        shared = content & words.keys()
+        if not shared:
+            continue
+        own = units(stream.text(span))
+        rare = stream.words.distinctive(shared, own)
+        if not rare:
+            continue
+        check = "leak" if len(shared) / len(content) >= LEAK_SHARE else "shared_word"
+        others = max(stream.words.segments - 1, 0)
+        listed = ", ".join(
+            f"{word!r} (in {stream.words.others(unit, own)} of {others} other segments)"
+            for unit, word in words.items()
+            if unit in rare
+        )
+        message = (
+            f"{task}.user_request has {len(shared)} of the statement's {len(content)} content words, among them "
+            f"distinctive ones: {listed}; say it in other words"
+        )
+        yield _finding(stated, check, message)
 
 
 def _requests(anchor: StatedAnchor) -> Iterable[tuple[str, str]]:

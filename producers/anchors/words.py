@@ -52,8 +52,12 @@ _FUNCTION_CHARACTERS: Final = frozenset(
 
 
 @lru_cache(maxsize=65_536)
-def _without_ending(word: str) -> str:
-    """A light English stem: `records`, `recorded` and `recording` are one word."""
+def _unit(word: str) -> str:
+    """An English word without its ending, so that `records`, `recorded` and `recording` are one; empty for one that is
+    no unit."""
+    word = word.lower()
+    if len(word) < 2 or word in _FUNCTION_WORDS:
+        return ""
     stem = word
     for ending in ("ing", "ed", "es", "s"):
         if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
@@ -74,11 +78,10 @@ def units(text: str) -> frozenset[str]:
 def spelled(text: str) -> dict[str, str]:
     """The units of a text in its order, each with how it is first spelled there."""
     found: dict[str, str] = {}
-    for run in _RUN.findall(text):
+    for run in dict.fromkeys(_RUN.findall(text)):  # a segment says most of its words many times
         if run.isascii():
-            word = run.lower()
-            if len(word) > 1 and word not in _FUNCTION_WORDS:
-                found.setdefault(_without_ending(word), word)
+            if unit := _unit(run):
+                found.setdefault(unit, run)
         else:
             for pair in (run[i : i + 2] for i in range(len(run) - 1)):
                 if _FUNCTION_CHARACTERS.isdisjoint(pair):
@@ -106,10 +109,10 @@ class Frequencies(msgspec.Struct, frozen=True):
         """In how many segments it occurs beside the one whose units are `own`."""
         return self.counts.get(unit, 0) - (unit in own)
 
-    def distinctive(self, statement: str, own: frozenset[str], names: frozenset[str]) -> frozenset[str]:
-        """The statement's units, without `names`, that at most `COMMON_SHARE` of the segments beside its own have."""
+    def distinctive(self, some: frozenset[str], own: frozenset[str]) -> frozenset[str]:
+        """Those units that at most `COMMON_SHARE` of the segments beside the one with the units `own` have."""
         most = COMMON_SHARE * max(self.segments - 1, 0)
-        return frozenset(u for u in units(statement) - names if self.others(u, own) <= most)
+        return frozenset(unit for unit in some if self.others(unit, own) <= most)
 
 
 def similarity(one: str, other: str) -> float:

@@ -27,9 +27,8 @@ _UNDONE_SHOWN = 5
     short_help="Make anchors of a stream by a model, and write a release.",
     epilog="""\b
 Examples:
-  egostream anchors build --data EgoLifeCap/Sync --model writer --out anchors/jake --dry-run
-  egostream anchors build --data EgoLifeCap/Sync --model writer --reviewer judge --out anchors/jake
-  egostream anchors check anchors/jake
+  egostream anchors build --data Sync --model writer --out jake --dry-run
+  egostream anchors build --data Sync --model writer --reviewer judge --out jake
 """,
 )
 @click.option("--data", required=True, metavar="PATH", help="The stream: whatever `egostream inspect` reads.")
