@@ -28,7 +28,8 @@ _UNDONE_SHOWN = 5
     epilog="""\b
 Examples:
   egostream anchors build --data Sync --model writer --out jake --dry-run
-  egostream anchors build --data Sync --model writer --reviewer judge --out jake
+  egostream anchors build --data Sync --model writer --reviewer judge \\
+      --out jake
 """,
 )
 @click.option("--data", required=True, metavar="PATH", help="The stream: whatever `egostream inspect` reads.")
