@@ -15,6 +15,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from adapters.memory import MemorySystem, Segment
+from adapters.metering import metered
 from consumers.calls import CallLimit, Rank
 from consumers.history import LaneHistory, read_histories
 from consumers.homes import Isolating
@@ -243,13 +244,16 @@ class _Agent:
             await lane.settle()
             async with self.calls.turn(lane.lane, Rank.INGEST):
                 began_us = wall_us()
-                delta = await lane.ingest(segment, closed_id)
+                with metered() as meter:
+                    delta = await lane.ingest(segment, closed_id)
                 ended_us = wall_us()
             if delta is None:
                 self.outbox.offsets.done(ticket)
                 await self._say_alive()
             else:
-                self.outbox.put(delta, ticket, read_us=read_us, began_us=began_us, ended_us=ended_us)
+                self.outbox.put(
+                    delta, ticket, read_us=read_us, began_us=began_us, ended_us=ended_us, **meter.headers()
+                )
 
     async def _work(self, lane: Lane, event: TaskEvent | FeedbackEvent | CommitEvent, ticket: Ticket) -> None:
         result: ResponseEvent | CommittedEvent | None = None
@@ -259,18 +263,20 @@ class _Agent:
             isolating_us = wall_us()
             await lane.isolate(event)
             began_us = wall_us()
-            if isinstance(event, TaskEvent):
-                result = await lane.answer_task(event)
-            elif isinstance(event, CommitEvent):
-                result = await lane.commit(event)
-            elif event.type == "revise":
-                result = await lane.answer_feedback(event)
+            with metered() as meter:
+                if isinstance(event, TaskEvent):
+                    result = await lane.answer_task(event)
+                elif isinstance(event, CommitEvent):
+                    result = await lane.commit(event)
+                elif event.type == "revise":
+                    result = await lane.answer_feedback(event)
             ended_us = wall_us()
         if result is None:
             self.outbox.offsets.done(ticket)
             await self._say_alive()
         else:
-            self.outbox.put(result, ticket, isolating_us=isolating_us, began_us=began_us, ended_us=ended_us)
+            times_us = {"isolating_us": isolating_us, "began_us": began_us, "ended_us": ended_us}
+            self.outbox.put(result, ticket, **times_us, **meter.headers())
 
     async def _follow_control(self, tasks: TaskGroup) -> None:
         async with self.log.subscribe([self.topics.control]) as subscription:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from adapters.metering import MODEL_CACHED, MODEL_US
 from simulator.events import (
     SCHEMA_VERSION,
     AnyEvent,
@@ -83,13 +84,15 @@ _HEADERS: Final = {
     "is no part of the call.",
     "began_us": "When the call that it is the result of began, by the wall clock.",
     "ended_us": "When that call ended. Latency is reported from these two.",
+    MODEL_US: "How long the answers of models took that the call waited for, added up. Those from the cache took none.",
+    MODEL_CACHED: "How many of these answers came from the cache.",
     "cpu_us": "Processor time of the process since it began.",
     "children_cpu_us": "Processor time of the processes that it started and that still run.",
     "rss_bytes": "Memory of the process, as it is resident.",
     "children_rss_bytes": "Memory of the processes that it started.",
     "loop_lag_us": "The longest that its event loop came late to a timer since the last sample.",
 }
-_CALLED: Final = frozenset(("isolating_us", "began_us", "ended_us"))
+_CALLED: Final = frozenset(("isolating_us", "began_us", "ended_us", MODEL_US, MODEL_CACHED))
 _CONDUCTED: Final = ("task", "feedback", "commit", "segment_released", "trajectory_closed", "run_ended")
 _SAMPLED: Final = frozenset(("cpu_us", "children_cpu_us", "rss_bytes", "children_rss_bytes", "loop_lag_us"))
 
@@ -103,6 +106,8 @@ def _timed(kind: str) -> frozenset[str]:
             return _CALLED | {"read_us"}
         case "committed" | "response":
             return _CALLED
+        case "verdict":
+            return _CALLED - {"isolating_us"}
         case "process_sample":
             return _SAMPLED
         case _ if kind in _CONDUCTED:

@@ -18,7 +18,9 @@ import anyio.to_thread
 import msgspec
 from msgspec.structs import replace
 
-from adapters.registry import parse_spec
+from adapters.endpoints import read_models
+from adapters.prompt import prompt_language
+from adapters.registry import capabilities, parse_spec
 from consumers.histogram import Histogram
 from consumers.latency import LatencyFold, LatencyReport
 from consumers.monitor import Progress
@@ -31,6 +33,7 @@ from simulator.events import Limits, ReplayEndedEvent, RunStartedEvent
 from simulator.files import write_whole
 from simulator.intake import decode_records, read_events
 from simulator.log.protocol import Log
+from simulator.models import system_identity, uses_of
 from simulator.plan import Plan, RunOptions, announce
 from simulator.run import run_roles, set_up
 from simulator.runfolder import LATENCY_NAME, LATENCY_TEXT
@@ -56,6 +59,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     calls_in_flight: int = Limits().calls_in_flight
     call_timeout_s: float = 600.0
     overwrite: bool = False
+    models: Path | None = None
 
 
 class LoadPlan(msgspec.Struct, frozen=True):
@@ -82,6 +86,8 @@ def plan_load(
         )
     offered = offer(dataset.lifelogs, load)
     dataset = replace(dataset, lifelogs=offered.lifelogs, anchors=())
+    asks = capabilities(spec).model
+    settings = read_models(options.models) if asks else {}
     limits = Limits(
         calls_in_flight=options.calls_in_flight, segments_ahead=_UNBOUNDED, unreleased_segments=_UNBOUNDED
     )
@@ -111,12 +117,16 @@ def plan_load(
         "top_k": str(run_options.top_k),
         "word_budget": str(run_options.word_budget),
         "asked_us": str(asked_us),  # a measurement made again is another one
+        **system_identity(settings, (spec,), prompt_language(options.language)),
     }
     started = replace(
         announce(run_options, dataset, (spec,), identity),
         required=(agent_role(spec.label), CONDUCTOR_ROLE),
+        models=uses_of(settings, (spec,), (), None),
     )
-    return LoadPlan(options, Plan(run_options, dataset, (spec,), started, asked_us), offered)
+    # without a cache: how fast it answers is no measure of a memory
+    plan = Plan(run_options, dataset, (spec,), started, asked_us, settings)
+    return LoadPlan(options, plan, offered)
 
 
 async def execute_load(load: LoadPlan, show: Callable[[Progress], None] | None = None) -> LatencyReport:
@@ -129,11 +139,12 @@ async def execute_load(load: LoadPlan, show: Callable[[Progress], None] | None =
     """
     plan, options = load.plan, load.options
     started = plan.started
-    async with set_up(plan, {}, anew=True) as (log, openers, memories):
+    async with set_up(plan, {}, anew=True) as ready:
+        log = ready.log
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(meter_process, log, started, "load")
             tasks.start_soon(_cut_short, log, started, options.drain_s, tasks.cancel_scope)
-            await run_roles(log, plan, openers, memories, show)
+            await run_roles(ready, plan, show)
             tasks.cancel_scope.cancel()
         report = await read_latency(log, started)
         await anyio.to_thread.run_sync(write_latency, options.out, report)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -11,14 +11,14 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from adapters.endpoints import default_cache, read_models
+from adapters.prompt import prompt_language
 from adapters.registry import SystemSpec, capabilities, parse_spec
 from consumers.agent import run_agent
 from consumers.judging import run_judges
 from consumers.monitor import Progress, monitor
 from consumers.scores import Scores
 from consumers.watchdog import watch
-from judges.deterministic import official_judges
-from judges.panel import JudgePanel
 from producers.conduct import conduct
 from simulator.clock import Clock
 from simulator.errors import ConfigError, StallError
@@ -26,6 +26,15 @@ from simulator.events import RunEndedEvent, RunStartedEvent
 from simulator.intake import read_anchors
 from simulator.log import open_log
 from simulator.log.protocol import Log
+from simulator.models import (
+    DEFAULT_MODELS,
+    OFFICIAL,
+    ModelOptions,
+    judge_panel,
+    open_models,
+    responder_of,
+    system_identity,
+)
 from simulator.plan import Plan, means_of, metrics_of, noted
 from simulator.results import read_results, write_results
 from simulator.run import Opener, begin, longest_silence_s, memory_folder, preamble, run_replayer
@@ -53,10 +62,17 @@ async def replayer_worker(plan: Plan, show: Callable[[Progress], None] | None = 
 
 
 async def agent_worker(
-    url: str, run: str, spec: SystemSpec, *, wait_s: float = 60.0, attached: bool = False
+    url: str,
+    run: str,
+    spec: SystemSpec,
+    *,
+    wait_s: float = 60.0,
+    attached: bool = False,
+    models: ModelOptions = DEFAULT_MODELS,
+    answers: str | None = None,
 ) -> None:
-    """Drive one of the run's systems. Only a privileged one reads the anchors. Raises ConfigError where the run has
-    no such system."""
+    """Drive one of the run's systems. Only a privileged one reads the anchors. `answers`: the model that answers in
+    this run. Raises ConfigError where the run has no such system, or asks other models."""
     async with run_on(url, run, wait_s) as (log, started):
         ours = tuple(label for label in started.systems if label not in started.attached)
         theirs = started.attached if attached else ours
@@ -64,11 +80,31 @@ async def agent_worker(
             known = ", ".join(theirs) or "none"
             kind = "attached systems" if attached else "systems"
             raise ConfigError(f"{spec.label} is not among the {kind} of {started.run}: {known}")
+        declared = capabilities(spec)
+        asked = bool(answers or declared.model)
+        settings = await anyio.to_thread.run_sync(read_models, models.models) if asked else {}
+        language = prompt_language(started.identity["language"])
         if not attached:
             _check_same(spec, started)
-        anchors = await read_anchors(log, started.run) if capabilities(spec).privileged else []
-        async with memory_folder([spec], user_base()) as folder:
-            opener = Opener(spec, started, anchors, folder)
+            name = f"memory.{spec.label}"
+            _check_identity(started, name, system_identity(settings, [spec], language).get(name))
+        anchors = await read_anchors(log, started.run) if declared.privileged else []
+        async with (
+            open_models(
+                settings, models.cache or default_cache(), offline=models.offline, asked=asked
+            ) as source,
+            memory_folder([spec], user_base()) as folder,
+        ):
+            responder = responder_of(
+                answers,
+                source,
+                token_budget=int(started.identity.get("answer_tokens", "0")),
+                seed=int(started.identity["seed"]),
+                language=language,
+            )
+            if not attached and declared.answers == "run":
+                _check_identity(started, "answers", responder.name if responder else None)
+            opener = Opener(spec, started, anchors, folder, source, responder)
             await run_agent(log, started, spec.label, opener.open, isolating=opener.isolating)
 
 
@@ -91,21 +127,43 @@ def _check_same(spec: SystemSpec, started: RunStartedEvent) -> None:
         )
 
 
+def _check_identity(started: RunStartedEvent, field: str, here: str | None) -> None:
+    """A field of the run's identity is what this process would make it. Raises ConfigError."""
+    announced = started.identity.get(field)
+    if announced != here:
+        raise ConfigError(
+            f"{started.run} has {field} {announced or 'none'!r}, this process {here or 'none'!r}"
+        )
+
+
 def _text(spec: SystemSpec) -> str:
     return ":".join(
         [spec.name, *([",".join(f"{k}={v}" for k, v in spec.options.items())] if spec.options else [])]
     )
 
 
-async def judge_worker(url: str, run: str, *, wait_s: float = 60.0) -> None:
-    """Judge. Raises ConfigError where the run was announced with other judges than this version's."""
+async def judge_worker(
+    url: str,
+    run: str,
+    *,
+    wait_s: float = 60.0,
+    judges: Sequence[str] = (OFFICIAL,),
+    votes: int = 3,
+    models: ModelOptions = DEFAULT_MODELS,
+) -> None:
+    """Judge. Raises ConfigError where the run was announced with other judges than these."""
     async with run_on(url, run, wait_s) as (log, started):
-        panel = JudgePanel(official_judges(), metrics_of(started.ablate_commit))
-        for field, name in panel.describe().items():
-            if started.identity.get(field) != name:
-                announced = started.identity.get(field, "none")
-                raise ConfigError(f"{started.run} has {field} {announced!r}, this version's is {name!r}")
-        await run_judges(log, started, panel)
+        asked = any(name != OFFICIAL for name in judges)
+        settings = await anyio.to_thread.run_sync(read_models, models.models) if asked else {}
+        async with open_models(
+            settings, models.cache or default_cache(), offline=models.offline, asked=asked
+        ) as source:
+            language = prompt_language(started.identity["language"])
+            metrics = metrics_of(started.ablate_commit)
+            panel = judge_panel(judges, metrics, source, votes=votes, language=language)
+            for field, name in panel.describe().items():
+                _check_identity(started, field, name)
+            await run_judges(log, started, panel)
 
 
 async def conductor_worker(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from adapters.endpoints.http import EMBEDDINGS, MODELS, Timing, Wire, open_client
+from adapters.endpoints.http import EMBEDDINGS, MODELS, Connections, Timing, Wire
 from adapters.endpoints.parsing import UnfitError, parse, schema_of
 from adapters.endpoints.settings import STRUCTURED, ModelSettings, Structured, key_of
 from adapters.endpoints.wire import (
@@ -64,13 +64,13 @@ _QUESTION = Ask(
 async def check_model(name: str, settings: ModelSettings) -> Checks:
     """Ask a model for all that it may be used for. Raises ConfigError where its key is missing."""
     key = key_of(settings, name)
-    client = open_client(settings.base_url)
+    connections = Connections(settings.base_url)
     try:
-        wire = Wire(client, settings, key)
+        wire = Wire(connections, settings, key)
         check = _check_chat if settings.kind == "chat" else _check_embeddings
         return await check(name, settings, wire)
     finally:
-        await client.aclose()
+        await connections.aclose()
 
 
 async def _check_chat(name: str, settings: ModelSettings, wire: Wire) -> Checks:

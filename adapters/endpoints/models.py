@@ -8,14 +8,13 @@ from types import TracebackType
 from typing import Self
 
 import anyio
-import httpx
 
 from adapters.endpoints.cache import Cache
 from adapters.endpoints.caller import Caller
 from adapters.endpoints.chat import Endpoint
 from adapters.endpoints.embeddings import EmbeddingEndpoint, Vector
 from adapters.endpoints.flights import Flights
-from adapters.endpoints.http import Wire, open_client
+from adapters.endpoints.http import Connections, Wire
 from adapters.endpoints.settings import ModelSettings, find_model, key_of
 from adapters.endpoints.tally import Tally
 from adapters.model import Said
@@ -39,7 +38,7 @@ class Models:
         self._settings = settings
         self._cache = None if cache is None else Cache(cache)
         self._offline = offline
-        self._clients: dict[str, httpx.AsyncClient] = {}
+        self._connections: dict[str, Connections] = {}
         self._callers: dict[str, tuple[Caller, Wire]] = {}
         self._tallies: dict[tuple[str, str], Tally] = {}
         self._chat_flights: Flights[Said] = Flights()
@@ -56,8 +55,8 @@ class Models:
     ) -> None:
         """Close the connections and the cache."""
         with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
-            for client in self._clients.values():
-                await client.aclose()
+            for connections in self._connections.values():
+                await connections.aclose()
         if self._cache is not None:
             await self._cache.aclose()
 
@@ -96,10 +95,13 @@ class Models:
         settings = find_model(self._settings, name, kind)
         if name not in self._callers:
             key = None if self._offline else key_of(settings, name)
-            self._callers[name] = Caller(name, settings), Wire(self._client(settings.base_url), settings, key)
+            self._callers[name] = (
+                Caller(name, settings),
+                Wire(self._connect(settings.base_url), settings, key),
+            )
         return self._callers[name]
 
-    def _client(self, url: str) -> httpx.AsyncClient:
-        if url not in self._clients:
-            self._clients[url] = open_client(url)
-        return self._clients[url]
+    def _connect(self, url: str) -> Connections:
+        if url not in self._connections:
+            self._connections[url] = Connections(url)
+        return self._connections[url]

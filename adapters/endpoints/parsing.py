@@ -24,16 +24,19 @@ def schema_of(kind: type) -> dict[str, Any]:
     every field required, nothing beside them. Its own defaults are for callers, and a model has to say each. Not to be
     changed. Raises TypeError for what is no object."""
     schema = msgspec.json.schema(kind)
-    definitions: dict[str, Any] = schema.pop("$defs", {})
-    if "$ref" in schema:
-        schema = definitions[schema["$ref"].rpartition("/")[2]]
-    if schema.get("type") != "object" or "properties" not in schema:
+    definitions: dict[str, Any] = _narrow_all(schema.pop("$defs", {}))
+    name = schema.get("$ref", "").rpartition("/")[2]
+    narrow = definitions.pop(name) if name else _narrow(schema)
+    if narrow.get("type") != "object" or "properties" not in narrow:
         raise TypeError(f"a model is asked for a struct with fields, not for {kind!r}")
-    narrow: dict[str, Any] = {"title": kind.__name__, **_narrow(schema)}
-    used = {name: _narrow(definition) for name, definition in definitions.items()}
-    if any(f'"#/$defs/{name}"' in json.dumps([narrow, used]) for name in used):
-        narrow["$defs"] = used
-    return narrow
+    narrow = {"title": kind.__name__, **narrow}
+    if name and f'"#/$defs/{name}"' in json.dumps([narrow, definitions]):  # it has itself in it
+        definitions[name] = narrow
+    return {**narrow, "$defs": definitions} if definitions else narrow
+
+
+def _narrow_all(schemas: dict[str, Any]) -> dict[str, Any]:
+    return {name: _narrow(schema) for name, schema in schemas.items()}
 
 
 def _narrow(schema: Any) -> Any:
@@ -44,9 +47,10 @@ def _narrow(schema: Any) -> Any:
     narrow = {name: _narrow(value) for name, value in schema.items() if name not in _DROPPED}
     if isinstance(schema.get("properties"), dict):
         # by name, so that a field called "title" or "default" stays
-        narrow["properties"] = {name: _narrow(value) for name, value in schema["properties"].items()}
+        narrow["properties"] = _narrow_all(schema["properties"])
         narrow["required"] = list(schema["properties"])
         narrow["additionalProperties"] = False
+        narrow.pop("description", None)  # the docstring, which is for whoever reads our code
     return narrow
 
 
@@ -57,9 +61,8 @@ def parse(text: str, kind: type[T]) -> T:
     reasons: list[str] = []
     for region in regions(_THOUGHTS.sub("", text)):
         try:
-            plain = json.loads(
-                region, parse_constant=_no_constant, strict=False
-            )  # models break lines in strings
+            # not strict: models break lines in strings
+            plain = json.loads(region, parse_constant=_no_constant, strict=False)
             found = msgspec.json.decode(msgspec.json.encode(plain), type=kind)
         except (ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
             reasons.append(str(error))

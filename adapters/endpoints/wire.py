@@ -16,6 +16,7 @@ Failure = Literal["busy", "unavailable", "refused", "nonsense"]
 
 _QUOTA = (b"insufficient_quota", b"billing_hard_limit")
 """What a 429 says that won't pass by waiting."""
+SAID_BYTES = 10_000
 _MAYBE_A_PARAMETER = (400, 404, 415, 422, 500, 501)
 _FORMAT_WORDS = ("response_format", "json_schema", "json_object", "structured output", "guided", "grammar")
 
@@ -24,8 +25,8 @@ class CallError(Exception):
     """One try failed. `busy`: refused for now, nothing was done. `unavailable`: broken, too slow or out of reach.
     `refused`: it will not take this call, ever. `nonsense`: it answers, but not what was asked for.
 
-    `what`: in our words; `content`: in the server's. `overloaded`: fewer calls at once may help. `status`: of the
-    answer, if there was one."""
+    `what`: in our words; `said`: in the server's, out of `content`. `overloaded`: fewer calls at once may help.
+    `status`: of the answer, if there was one."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class CallError(Exception):
         self.failure = failure
         self.what = what
         self.content = content
+        self.said = _said(content)
         self.overloaded = overloaded
         self.retry_after_s = retry_after_s
         self.status = status
@@ -48,22 +50,14 @@ class CallError(Exception):
     @property
     def reason(self) -> str:
         """What happened, on one line."""
-        said = _message(self.content)
+        said = shown(self.said.encode(errors="replace"))
         return f"{self.what}: {said}" if said else self.what
 
-    def without(self, secrets: Iterable[str]) -> CallError:
-        """The same, the server's words without these texts."""
-        content = self.content
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Take these texts out of the server's words."""
         for secret in secrets:
-            content = content.replace(secret.encode(), b"[key]")
-        return CallError(
-            self.failure,
-            self.what,
-            content=content,
-            overloaded=self.overloaded,
-            retry_after_s=self.retry_after_s,
-            status=self.status,
-        )
+            self.said = self.said.replace(secret, "[key]")
+            self.content = self.content.replace(secret.encode(), b"[key]")
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -360,10 +354,10 @@ def _decode(content: bytes, kind: type[C]) -> C:
     return value
 
 
-def _message(content: bytes) -> str:
-    """The error's text where it has the usual form, else the beginning of the body."""
+def _said(content: bytes) -> str:
+    """The error's text where it has the usual form, else the body."""
     try:
         error = msgspec.json.decode(content)["error"]
-        return shown(str(error["message"] if isinstance(error, dict) else error).encode())
+        return str(error["message"] if isinstance(error, dict) else error)
     except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
-        return shown(content)
+        return content[:SAID_BYTES].decode(errors="replace")

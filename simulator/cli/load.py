@@ -99,6 +99,7 @@ Examples:
 )
 @common.stream_option
 @common.language_option
+@common.models_option
 @click.option(
     "--calls-in-flight",
     type=click.IntRange(min=1),
@@ -164,6 +165,7 @@ def load(
     objective: str | None,
     tolerance: float,
     again: int,
+    models: Path | None,
     settings: common.Settings,
 ) -> int:
     """Offer observations to SYSTEM by the clock, whether or not it keeps up, and measure how late it remembers.
@@ -213,6 +215,7 @@ def load(
         streams=streams or None,
         calls_in_flight=calls_in_flight,
         overwrite=overwrite,
+        models=models,
     )
     if axis is not None:
         return _sweep(options, axis, objective or LAG, tolerance, again, settings)

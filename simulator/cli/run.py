@@ -18,7 +18,9 @@ from consumers.monitor import Progress
 from consumers.score_tables import render
 from consumers.scores import Scores
 from simulator.cli import common
+from simulator.cli.estimates import show_estimates
 from simulator.cli.progress import Update, files_progress, progress_bar, records_shown
+from simulator.estimate import estimate
 from simulator.events import Limits, RunStartedEvent
 from simulator.eventtime import format_event_time
 from simulator.plan import Plan, RunOptions, plan_run
@@ -41,6 +43,25 @@ def parse_rate(value: object) -> float:
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
+
+judge_option = click.option(
+    "--judge",
+    "judges",
+    multiple=True,
+    default=("official",),
+    show_default=True,
+    metavar="JUDGE",
+    help="official: token overlap, no model. Or a configured model, as A_eval and A_user (docs/judges.md). Given "
+    "several times, all judge every case, and the majority of them is the verdict.",
+)
+votes_option = click.option(
+    "--votes",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="How often a model judges each case; the majority counts.",
+)
 
 _OPTIONS = (
     click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it."),
@@ -154,6 +175,26 @@ _OPTIONS = (
     click.option(
         "--seed", type=int, default=0, show_default=True, help="For memory systems that draw random numbers."
     ),
+    judge_option,
+    votes_option,
+    click.option(
+        "--answers",
+        metavar="MODEL",
+        help="A configured model that answers from what each memory system found, at temperature 0. Systems that "
+        "answer by themselves (http, attached, most of your own) are left alone. [default: extraction]",
+    ),
+    click.option(
+        "--answer-tokens",
+        type=click.IntRange(min=1),
+        default=2000,
+        show_default=True,
+        metavar="TOKENS",
+        help="With --answers: tokens that the records in a prompt may have together, the same for all systems; a token "
+        "is four bytes.",
+    ),
+    common.models_option,
+    common.cache_option,
+    common.offline_option,
     click.option(
         "--canaries",
         type=click.IntRange(min=0),
@@ -196,10 +237,11 @@ def run_arguments(function: Callable[..., T]) -> Callable[..., T]:
         **asked: Any,
     ) -> T:
         limits = Limits(**{name: asked.pop(name) for name in Limits.__struct_fields__})
+        own = {name: asked.pop(name) for name in asked.keys() - set(RunOptions.__struct_fields__)}
         options = RunOptions(
             **asked, log=log_url, streams=streams or None, answer_timeout_s=answer_timeout, limits=limits
         )
-        return function(*args, options=options, settings=settings)
+        return function(*args, options=options, settings=settings, **own)
 
     for option in reversed(_OPTIONS):
         with_options = option(with_options)
@@ -212,11 +254,18 @@ Examples:
   egostream run --data synthetic:wearers=1 --system rag_raw --out runs/tiny
   egostream run --data streammembench_v1_en --segments 100 --out runs/first \\
       --system null --system rag_raw --system bm25=rag_raw:retrieval=bm25
+  egostream run --data streammembench_v1_en --models models.toml --out runs/judged --dry-run \\
+      --system rag_raw --system rag_ext:model=small --answers small --judge large
 """,
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Run nothing: print what would be asked of models, in calls, tokens and money.",
 )
 @common.command_options
 @run_arguments
-def run(options: RunOptions, settings: common.Settings) -> int:
+def run(options: RunOptions, settings: common.Settings, dry_run: bool) -> int:
     """Replay a dataset into memory systems, run every trajectory, judge, and score.
 
     A trajectory is: a task (T1), its answer, feedback, perhaps another answer, the commit of that
@@ -239,6 +288,11 @@ def run(options: RunOptions, settings: common.Settings) -> int:
     Stopped with Ctrl-C, what was done stays: `egostream scores` reads it, and the same command goes on from
     there.
     """
+    if dry_run:
+        with files_progress("reading", settings.quiet) as files:
+            found = estimate(plan_run(options, files))
+        common.print_json(found) if settings.json else show_estimates(found)
+        return 0
     outcome = run_options(options, settings)
     out = options.out
     if settings.json:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
@@ -12,10 +15,13 @@ from consumers.score_tables import render
 from consumers.scores import Scores
 from simulator.cli import common
 from simulator.cli.progress import files_progress, progress_bar
-from simulator.cli.run import run_arguments, shown
+from simulator.cli.run import judge_option, run_arguments, shown, votes_option
 from simulator.errors import ConfigError
+from simulator.models import ModelOptions
 from simulator.plan import RunOptions, plan_run
 from simulator.workers import agent_worker, conductor_worker, judge_worker, replayer_worker, scoreboard_worker
+
+T = TypeVar("T")
 
 _log_needed = click.option(
     "--log",
@@ -39,6 +45,18 @@ _wait = click.option(
     metavar="SECONDS",
     help="How long to wait for the run to begin.",
 )
+
+
+def _with_models(function: Callable[..., T]) -> Callable[..., T]:
+    """Add the options that say where models are; the command gets them as `models`."""
+
+    @functools.wraps(function)
+    def with_options(*args: Any, models: Path | None, cache: Path | None, offline: bool, **asked: Any) -> T:
+        return function(*args, models=ModelOptions(models=models, cache=cache, offline=offline), **asked)
+
+    for option in (common.offline_option, common.cache_option, common.models_option):
+        with_options = option(with_options)
+    return with_options
 
 
 @click.group(
@@ -87,11 +105,21 @@ def replayer(options: RunOptions, settings: common.Settings) -> None:
 @_log_needed
 @_run_needed
 @_wait
+@click.option("--answers", metavar="MODEL", help="The model that answers in this run, if one does.")
+@_with_models
 @common.command_options
-def agent(system: str, log_url: str, run: str, wait_s: float, settings: common.Settings) -> None:
+def agent(
+    system: str,
+    log_url: str,
+    run: str,
+    wait_s: float,
+    answers: str | None,
+    models: ModelOptions,
+    settings: common.Settings,
+) -> None:
     """Drive one memory system, or share its lanes with other agents of the same system."""
     spec = parse_spec(system)
-    common.run_async(partial(agent_worker, log_url, run, spec, wait_s=wait_s))
+    common.run_async(partial(agent_worker, log_url, run, spec, wait_s=wait_s, answers=answers, models=models))
     if settings.json:
         common.print_json({"role": f"agent.{spec.label}", "ended": True})
 
@@ -100,10 +128,24 @@ def agent(system: str, log_url: str, run: str, wait_s: float, settings: common.S
 @_log_needed
 @_run_needed
 @_wait
+@judge_option
+@votes_option
+@_with_models
 @common.command_options
-def judge(log_url: str, run: str, wait_s: float, settings: common.Settings) -> None:
-    """Judge deltas and responses, or share them with other judges."""
-    common.run_async(partial(judge_worker, log_url, run, wait_s=wait_s))
+def judge(
+    log_url: str,
+    run: str,
+    wait_s: float,
+    judges: tuple[str, ...],
+    votes: int,
+    models: ModelOptions,
+    settings: common.Settings,
+) -> None:
+    """Judge deltas and responses, or share them with other judges. The run must have been announced with the same
+    judges."""
+    common.run_async(
+        partial(judge_worker, log_url, run, wait_s=wait_s, judges=judges, votes=votes, models=models)
+    )
     if settings.json:
         common.print_json({"role": "judge", "ended": True})
 

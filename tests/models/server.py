@@ -3,6 +3,9 @@
     async with scripted_server(Script(rule="tests.models.rules:verdict", delay_s=0.1, most_at_once=20)) as server:
         ...  # server.url is a base URL, http://127.0.0.1:PORT/v1
         asked = await server.asked()
+        await server.play(Script(...))  # another one, from its beginning
+
+Tests that need a server each take the fixture `server`, one process for all of them.
 
 What a call gets is drawn up from the script and the call's number alone, so that equal runs meet equal faults. By hand:
 
@@ -20,14 +23,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from typing import Any, Literal
 
 import anyio.to_thread
-import httpx
 import msgspec
 
 from tests.conftest import ROOT
@@ -89,59 +90,57 @@ class Server:
     def __init__(self, url: str, process: subprocess.Popen[str]) -> None:
         self.url = url
         self.process = process
-        self._root = url.removesuffix("/v1")
 
     async def play(self, script: Script) -> None:
         """Follow another script from its beginning, and forget what was asked."""
-        async with httpx.AsyncClient(trust_env=False, verify=False) as client:
-            (
-                await client.post(f"{self._root}/script", content=msgspec.json.encode(script))
-            ).raise_for_status()
+        assert await self._call("POST", "/script", msgspec.json.encode(script)) == b"{}"
 
     async def asked(self) -> list[Asked]:
         """The calls so far, in order of arrival."""
+        return msgspec.json.decode(await self._call("GET", "/asked", b""), type=list[Asked])
+
+    async def _call(self, method: str, path: str, body: bytes) -> bytes:
+        import httpx  # not in the server's own process, which starts sooner without
+
+        url = self.url.removesuffix("/v1") + path
         async with httpx.AsyncClient(trust_env=False, verify=False) as client:
-            content = (await client.get(f"{self._root}/asked")).content
-        return msgspec.json.decode(content, type=list[Asked])
+            return (await client.request(method, url, content=body)).content
+
+
+@contextmanager
+def running_server(script: Script | None = None) -> Iterator[Server]:
+    """A server that runs meanwhile. Blocks while it starts: for fixtures, which tests share and play scripts on."""
+    told = msgspec.json.encode(script or Script()).decode()
+    command = [sys.executable, "-m", "tests.models.server", told]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            assert said.startswith("listening on "), said
+            yield Server(said.removeprefix("listening on ").strip(), process)
+        finally:
+            process.kill()
 
 
 @asynccontextmanager
 async def scripted_server(script: Script | None = None) -> AsyncIterator[Server]:
-    """A server that runs meanwhile."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.models.server",
-        msgspec.json.encode(script or Script()).decode(),
-    ]
-    start = partial(subprocess.Popen, command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    process = await anyio.to_thread.run_sync(start)
+    """The same, off the event loop."""
+    running = running_server(script)
+    server = await anyio.to_thread.run_sync(running.__enter__)
     try:
-        assert process.stdout is not None
-        said = await anyio.to_thread.run_sync(process.stdout.readline)
-        assert said.startswith("listening on "), said
-        yield Server(said.removeprefix("listening on ").strip(), process)
+        yield server
     finally:
-        process.kill()
-        process.communicate()
+        running.__exit__(None, None, None)
 
 
 # --- in the server's process ----------------------------------------------------------------------------------------
 
 
-class _Plays:
-    def __init__(self, script: Script) -> None:
-        self._start(script)
+class _Serves:
+    """Serves connections, by the newest script."""
 
-    def _start(self, script: Script) -> None:
-        self._script = script
-        self._rule: Callable[[dict[str, Any]], str] = _echo
-        if script.rule != "echo":
-            module, _, function = script.rule.partition(":")
-            self._rule = getattr(importlib.import_module(module), function)
-        self._random = random.Random(script.seed)
-        self._calls = self._faults = self._at_once = 0
-        self._asked: list[Asked] = []
+    def __init__(self, script: Script) -> None:
+        self._play = _Play(script)
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -162,10 +161,35 @@ class _Plays:
         }
         content = await reader.readexactly(int(headers.get("content-length", 0)))
         if path == "/script":
-            self._start(msgspec.json.decode(content, type=Script))
+            self._play = _Play(msgspec.json.decode(content, type=Script))
             return await _answer(writer, 200, {})
         if path == "/asked":
-            return await _answer(writer, 200, self._asked)
+            return await _answer(writer, 200, self._play.asked)
+        return await self._play.request(path, headers, content, reader, writer)
+
+
+class _Play:
+    """One script, and what was asked since it began."""
+
+    def __init__(self, script: Script) -> None:
+        self.asked: list[Asked] = []
+        self._script = script
+        self._rule: Callable[[dict[str, Any]], str] = _echo
+        if script.rule != "echo":
+            module, _, function = script.rule.partition(":")
+            self._rule = getattr(importlib.import_module(module), function)
+        self._random = random.Random(script.seed)
+        self._calls = self._faults = self._at_once = 0
+
+    async def request(
+        self,
+        path: str,
+        headers: dict[str, str],
+        content: bytes,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> bool:
+        """Whether the connection stays open."""
         script = self._script
         if script.key is not None and headers.get("authorization") != f"Bearer {script.key}":
             said = f"Incorrect API key provided: {headers.get('authorization')}"
@@ -180,7 +204,7 @@ class _Plays:
         self._at_once += 1
         try:
             step = self._step(body)
-            self._asked.append(
+            self.asked.append(
                 Asked(path=path, headers=headers, body=body, at_once=self._at_once, did=_did(step))
             )
             if step.does == "hang":
@@ -331,7 +355,7 @@ async def _answer(writer: asyncio.StreamWriter, status: int, value: object, **he
 
 
 async def _serve(script: Script) -> None:
-    server = await asyncio.start_server(_Plays(script).connection, "127.0.0.1", 0, backlog=1024)
+    server = await asyncio.start_server(_Serves(script).connection, "127.0.0.1", 0, backlog=1024)
     print(f"listening on http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
     await server.serve_forever()
 
