@@ -69,6 +69,7 @@ async def build_release(
     partial_folder = partial_of(out)
     there = await anyio.to_thread.run_sync(_record_at, out)
     if there is not None and there.identity == identity and not there.account.undone and not overwrite:
+        await anyio.to_thread.run_sync(_sweep, partial_folder, identity)
         return Built(str(out), str(partial_folder), True, there.account)
     await anyio.to_thread.run_sync(_refuse_taken, out, there, identity, overwrite)
     state = await anyio.to_thread.run_sync(State.open, partial_folder, identity)
@@ -89,6 +90,12 @@ async def build_release(
             state.delete()
         else:
             state.close()
+
+
+def _sweep(partial_folder: Path, identity: Mapping[str, str]) -> None:
+    """Remove what a kill between the release's appearing and the construction's end has left."""
+    if partial_folder.exists():
+        State.open(partial_folder, identity).delete()
 
 
 def _record_at(out: Path) -> Record | None:

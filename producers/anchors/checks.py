@@ -6,16 +6,14 @@ finding. Errors are what no reviewer may overrule; warnings are for a reviewer t
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, get_args
 
 import msgspec
 
-from producers.anchors.stated import Place, Release, Stated, StatedAnchor, Supporting
+from producers.anchors.stated import Stated, StatedAnchor, Supporting
 from producers.anchors.streams import StreamIndex
 from producers.anchors.words import similarity, spelled, units
-from producers.datasets.files import Progress
 from producers.datasets.streammembench import parse_time_range
 from producers.lifelog import DAY_US, SegmentSpan
 from simulator.text import tokens
@@ -68,90 +66,20 @@ class Finding(msgspec.Struct, frozen=True):
     message: str
 
 
-class Checked(msgspec.Struct, frozen=True):
-    """What was checked and what was found. `matched`: supporting observations whose text the day's stream has at their
-    index; of `without_match` anchors it has none. `by_check`: all checks."""
-
-    digest: str
-    streams: int
-    anchors: int
-    anchors_with_errors: int
-    errors: int
-    warnings: int
-    supporting_observations: int
-    matched: int
-    without_match: int
-    by_check: Mapping[str, int]
-    findings: Sequence[Finding]
-
-
-def check_release(release: Release, progress: Progress = lambda done, total: None) -> Checked:
-    """Check all anchors of a release, in its order. `progress` takes the anchors done and those in all."""
-    streams = {name: StreamIndex(lifelog) for name, lifelog in release.lifelogs.items()}
-    for stream in streams.values():
-        progress(0, len(release.anchors))
-        stream.count_words()
-    first_place: dict[tuple[str, str], Place] = {}
-    findings: list[Finding] = []
-    supporting = matched = without_match = wrong = 0
-    for done, stated in enumerate(release.anchors, 1):
-        of = streams.get(stated.place.stream)
-        found = [*_check_id(stated, first_place), *check_anchor(stated, of)]
-        findings.extend(found)
-        there = sum(_matches(stated, of))
-        supporting += len(stated.anchor.supporting_observations or ())
-        matched += there
-        without_match += there == 0
-        wrong += any(finding.severity == "error" for finding in found)
-        progress(done, len(release.anchors))
-    counts = Counter(finding.check for finding in findings)
-    errors = sum(finding.severity == "error" for finding in findings)
-    return Checked(
-        digest=release.digest,
-        streams=len(streams),
-        anchors=len(release.anchors),
-        anchors_with_errors=wrong,
-        errors=errors,
-        warnings=len(findings) - errors,
-        supporting_observations=supporting,
-        matched=matched,
-        without_match=without_match,
-        by_check={check: counts[check] for check in CHECKS},
-        findings=findings,
-    )
-
-
-def _check_id(stated: Stated, first_place: dict[tuple[str, str], Place]) -> Iterator[Finding]:
-    evidence_id = (stated.anchor.evidence_id or "").strip()
-    if not evidence_id:
-        return
-    first = first_place.setdefault((stated.place.stream, evidence_id), stated.place)
-    if first is not stated.place:
-        message = f"{evidence_id!r} is also the id of {first.file} {first.path}: give one of them another"
-        yield _finding(stated, "repeated_id", message)
-
-
-def _matches(stated: Stated, stream: StreamIndex | None) -> Iterator[bool]:
-    for supporting in stated.anchor.supporting_observations or ():
-        index = supporting.stream_index
-        seq = stream.seq(stated.place.day, index) if stream is not None and index is not None else None
-        yield stream is not None and seq is not None and stream.observation(seq).text == supporting.text
-
-
 def check_anchor(stated: Stated, stream: StreamIndex | None) -> Iterator[Finding]:
     """What is wrong with one anchor; `stream` is None where the release doesn't have it."""
     place, anchor = stated.place, stated.anchor
     yield from (
-        _finding(stated, "empty_field", f"{field} says nothing: fill it in") for field in _empty(anchor)
+        found_in(stated, "empty_field", f"{field} says nothing: fill it in") for field in _empty(anchor)
     )
     if _said(anchor.evidence_type) and anchor.evidence_type not in get_args(EvidenceType):
         known = " or ".join(get_args(EvidenceType))
-        yield _finding(stated, "unknown_type", f"evidence_type is {anchor.evidence_type!r}, not {known}")
+        yield found_in(stated, "unknown_type", f"evidence_type is {anchor.evidence_type!r}, not {known}")
     yield from _check_requests(stated)
     span = stream.span(place.day, place.segment_id) if stream is not None else None
     if stream is None or span is None:
         where = f"{place.stream} {place.day}"
-        yield _finding(
+        yield found_in(
             stated,
             "no_such_segment",
             f"{where} has no segment {place.segment_id}: name the one that holds the evidence",
@@ -165,7 +93,8 @@ def check_anchor(stated: Stated, stream: StreamIndex | None) -> Iterator[Finding
     yield from _check_leaks(stated, stream, span)
 
 
-def _finding(stated: Stated, check: str, message: str) -> Finding:
+def found_in(stated: Stated, check: str, message: str) -> Finding:
+    """What a check found."""
     place = stated.place
     return Finding(
         check=check,
@@ -214,15 +143,15 @@ def _check_subject(stated: Stated, stream: StreamIndex) -> Iterator[Finding]:
     name = subject.removesuffix("(self)").strip()
     marked, is_wearer = name != subject, stream.wearer != frozenset() and units(name) == stream.wearer
     if marked and stream.wearer and not is_wearer:
-        yield _finding(
+        yield found_in(
             stated, "wrong_self", f"{subject!r} is marked (self), but {stated.place.stream} wears the glasses"
         )
     elif is_wearer and not marked:
-        yield _finding(stated, "wrong_self", f"{subject!r} wears the glasses: write {subject + ' (self)'!r}")
+        yield found_in(stated, "wrong_self", f"{subject!r} wears the glasses: write {subject + ' (self)'!r}")
     elif (
         not is_wearer and (named := units(name)) and not any(stream.words.counts.get(unit) for unit in named)
     ):
-        yield _finding(
+        yield found_in(
             stated, "unknown_subject", f"nobody in the stream is called {name!r}: is the name right?"
         )
 
@@ -241,7 +170,7 @@ def _check_times(stated: Stated, span: SegmentSpan) -> Iterator[Finding]:
         clock = parse_time_range(window)
         if clock is None or clock[0] < start or clock[1] > end:
             message = f"{field} is {window!r}, not within the segment's {_clock(start)} - {_clock(end)}"
-            yield _finding(stated, "wrong_time_window", message)
+            yield found_in(stated, "wrong_time_window", message)
 
 
 def _clock(of_day_us: int) -> str:
@@ -258,29 +187,29 @@ def _check_supporting(
         return
     seq = stream.seq(day, index)
     if seq is None:
-        yield _finding(stated, "no_such_observation", f"{name}: {day} has no observation {index}")
+        yield found_in(stated, "no_such_observation", f"{name}: {day} has no observation {index}")
         return
     if not span.first_seq <= seq <= span.last_seq:
         first, last = (stream.observation(s).stream_index for s in (span.first_seq, span.last_seq))
         message = (
             f"{name}: observation {index} is not in segment {span.segment_id}, which has {first} to {last}"
         )
-        yield _finding(stated, "outside_segment", message)
+        yield found_in(stated, "outside_segment", message)
         return
     observation = stream.observation(seq)
     if supporting.text is not None and _said(supporting.text) and supporting.text != observation.text:
         found = _where(supporting.text, stream, span)
         message = f"{name}: observation {index} is {observation.text!r}, not {supporting.text!r}{found}"
-        yield _finding(stated, "text_differs", message)
+        yield found_in(stated, "text_differs", message)
         return
     if supporting.source is not None and supporting.source != observation.source:
         message = f"{name}: observation {index} is {observation.source}, not {supporting.source}"
-        yield _finding(stated, "text_differs", message)
+        yield found_in(stated, "text_differs", message)
     if supporting.quote and _spaced(supporting.quote) not in _spaced(observation.text):
         message = (
             f"{name}: {supporting.quote!r} doesn't stand in {observation.text!r}: quote it letter by letter"
         )
-        yield _finding(stated, "quote_not_found", message)
+        yield found_in(stated, "quote_not_found", message)
 
 
 def _where(text: str, stream: StreamIndex, span: SegmentSpan) -> str:
@@ -306,12 +235,12 @@ def _check_indices(stated: Stated) -> Iterator[Finding]:
             message = (
                 f"supporting_observations[{number}] is {index} by its metadata and {stamp} by its timestamp"
             )
-            yield _finding(stated, "index_disagrees", message)
+            yield found_in(stated, "index_disagrees", message)
     listed = stated.anchor.source_span.raw_indices if stated.anchor.source_span is not None else None
     indices = [observation.stream_index for observation in supporting]
     if listed is not None and listed != indices:
         message = f"source_span.raw_indices is {listed}, but the supporting observations are {indices}"
-        yield _finding(stated, "index_disagrees", message)
+        yield found_in(stated, "index_disagrees", message)
 
 
 def _check_leaks(stated: Stated, stream: StreamIndex, span: SegmentSpan) -> Iterator[Finding]:
@@ -319,7 +248,7 @@ def _check_leaks(stated: Stated, stream: StreamIndex, span: SegmentSpan) -> Iter
     content = units(anchor.evidence_statement or "") - stream.wearer - units(anchor.subject or "")
     for task, request in _requests(anchor):
         if quote := _quoted(anchor, request):
-            yield _finding(stated, "leak", f"{task}.user_request quotes the evidence: {quote!r}")
+            yield found_in(stated, "leak", f"{task}.user_request quotes the evidence: {quote!r}")
             continue
         words = spelled(request)
         shared = content & words.keys()
@@ -340,7 +269,7 @@ def _check_leaks(stated: Stated, stream: StreamIndex, span: SegmentSpan) -> Iter
             f"{task}.user_request has {len(shared)} of the statement's {len(content)} content words, among them "
             f"distinctive ones: {listed}; say it in other words"
         )
-        yield _finding(stated, check, message)
+        yield found_in(stated, check, message)
 
 
 def _requests(anchor: StatedAnchor) -> Iterable[tuple[str, str]]:
@@ -366,10 +295,10 @@ def _check_requests(stated: Stated) -> Iterator[Finding]:
     if not _said(initial) or not _said(followup):
         return
     if _letters(initial) == _letters(followup):
-        yield _finding(stated, "equal_requests", "both tasks ask the same: write another follow-up")
+        yield found_in(stated, "equal_requests", "both tasks ask the same: write another follow-up")
     elif (share := similarity(initial, followup)) >= SIMILAR_SHARE:
         message = f"the two requests share {share:.0%} of their words: move one of them to another scenario"
-        yield _finding(stated, "similar_requests", message)
+        yield found_in(stated, "similar_requests", message)
 
 
 def _letters(text: str) -> str:

@@ -14,7 +14,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from adapters.model import Ask, Model
+from adapters.metering import estimated_tokens
+from adapters.model import Model
 from producers.anchors.candidates import (
     REVIEW_LINES,
     Candidate,
@@ -38,7 +39,6 @@ VERSION: Final = 1
 GIVE_UP_AFTER: Final = 20
 """Undone segments one after the other, for want of a model that can be reached: the others are not tried then."""
 EXAMPLES: Final = 3
-BYTES_PER_TOKEN: Final = 4
 
 Segment = tuple[str, int]
 """Stream, and the segment's number in it."""
@@ -102,7 +102,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """What a construction would ask, at most: tokens by four bytes each."""
+    """What a construction would ask, at most."""
 
     segments: int
     anchor_prompt_tokens: int
@@ -113,24 +113,19 @@ class Estimate(msgspec.Struct, frozen=True):
 def estimate(dataset: Dataset, prompts: Prompts, most: int) -> Estimate:
     """Before anything is asked. A review is taken to show as many lines of its segment as it may of one quote, and its
     candidate to be as long as the prompt."""
-    segments = anchor_bytes = line_bytes = lines = 0
+    segments = anchor_tokens = line_tokens = lines = 0
     for lifelog in dataset.lifelogs.values():
         index = StreamIndex(lifelog)
         for span in lifelog.segments:
             segments += 1
-            anchor_bytes += _bytes(anchor_ask(prompts, index, span, most))
+            messages = anchor_ask(prompts, index, span, most).messages
+            anchor_tokens += sum(estimated_tokens(message.content) for message in messages)
             lines += span.last_seq - span.first_seq + 1
-            line_bytes += sum(len(line.encode()) + 1 for line in index.lines(span))
-    shown = line_bytes / max(lines, 1) * min(2 * REVIEW_LINES + 1, lines / max(segments, 1))
-    review_bytes = 2 * len(prompts.review.system.encode()) + shown
+            line_tokens += estimated_tokens("\n".join(index.lines(span)))
+    shown = line_tokens / max(lines, 1) * min(2 * REVIEW_LINES + 1, lines / max(segments, 1))
     reviews = segments * most
-    return Estimate(
-        segments, anchor_bytes // BYTES_PER_TOKEN, reviews, int(reviews * review_bytes) // BYTES_PER_TOKEN
-    )
-
-
-def _bytes(ask: Ask) -> int:
-    return sum(len(message.content.encode()) for message in ask.messages)
+    review_tokens = reviews * (2 * estimated_tokens(prompts.review.system) + shown)
+    return Estimate(segments, anchor_tokens, reviews, round(review_tokens))
 
 
 async def construct(

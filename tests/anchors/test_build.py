@@ -76,6 +76,9 @@ async def test_what_is_good_is_kept_and_what_is_bad_falls_by_what_is_wrong_with_
         assert (ran.code, ran.err) == (0, "")
         account = ran.json["account"]
         asked = len(await make.server.asked())
+        left = tmp_path / "made.partial"  # by a kill just after the release appeared
+        left.mkdir()
+        (left / FILE_NAME).write_bytes((tmp_path / "made" / CANDIDATES_NAME).read_bytes())
         again = await make.build("made", "--json")
         assert again.json["already_there"]
         assert again.json["account"] == account

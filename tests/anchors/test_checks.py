@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from producers.anchors.checks import CHECKS, QUOTE_TOKENS, check_anchor, check_release
+from producers.anchors.checks import CHECKS, QUOTE_TOKENS, check_anchor
+from producers.anchors.release_checks import check_release
 from producers.anchors.stated import Release, Stated, read_stated
 from producers.anchors.streams import StreamIndex
 from producers.anchors.words import COMMON_SHARE, Frequencies, similarity, units

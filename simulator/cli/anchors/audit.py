@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from rich.text import Text
 
 from consumers.score_tables import new_table
 from producers.anchors.agreement import Agreement, Compared, compare
@@ -91,7 +92,7 @@ def audit(
         return
     table = new_table("", "Stream", "Type", "Day", "Drawn", numbers=("Drawn",))
     for (stream, kind, day), number in strata.items():
-        table.add_row(stream, kind, day, f"{number:,}")
+        table.add_row(Text(stream), Text(kind), day, f"{number:,}")
     common.show(table)
     common.say(
         f"\n{len(rows):,} of {len(release.anchors):,} anchors, in two sheets: {paths[0]} and {paths[1]}"

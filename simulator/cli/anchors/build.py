@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
+import msgspec
+from rich.text import Text
 
 from adapters.endpoints import Models, ModelSettings, default_cache, find_model, read_models
+from adapters.endpoints.tally import PER_MILLION
 from adapters.prompt import PromptLanguage
-from consumers.score_tables import new_table
+from consumers.score_tables import money, new_table
 from producers.anchors.building import CANDIDATES_NAME, Built, build_release, partial_of
 from producers.anchors.candidates import Prompts
 from producers.anchors.construction import Account, Asking, Estimate, Progress, estimate
@@ -176,7 +179,7 @@ def _show_account(account: Account) -> None:
         f"anchors: of {account.candidates:,} candidates {account.kept:,} are kept, {account.fell_by_checks:,} fell by "
         f"the mechanical checks and {account.fell_by_review:,} by review"
     )
-    cost = f", {spent.cost:.4g} paid" if spent.cost else ""
+    cost = f", {money(spent.cost)} paid" if spent.cost else ""
     common.say(
         f"{spent.calls:,} calls, {spent.prompt_tokens:,} prompt and {spent.completion_tokens:,} completion tokens{cost}"
     )
@@ -185,8 +188,16 @@ def _show_account(account: Account) -> None:
     table = new_table("\nWhy candidates fell", "Fell", "By", "For example", numbers=("Fell",))
     for name, count in account.reasons.items():
         example = account.examples[name][0]
-        table.add_row(f"{count:,}", name, f"{example.evidence_statement}\n{example.reason}")
+        table.add_row(f"{count:,}", name, Text(f"{example.evidence_statement}\n{example.reason}"))
     common.show(table)
+
+
+class _Row(msgspec.Struct, frozen=True):
+    role: str
+    model: str
+    calls: int
+    prompt_tokens: int
+    prompt_cost: float
 
 
 def _show_estimate(
@@ -195,33 +206,28 @@ def _show_estimate(
     configured: Mapping[str, ModelSettings],
     settings: common.Settings,
 ) -> None:
-    rows = {
+    asked = {
         "anchors": (estimated.segments, estimated.anchor_prompt_tokens),
         "review": (estimated.most_reviews, estimated.review_prompt_tokens),
     }
-    found = [
-        {
-            "role": role,
-            "model": names[role],
-            "calls": calls,
-            "prompt_tokens": prompt_tokens,
-            "prompt_cost": prompt_tokens * find_model(configured, names[role]).price_per_million.prompt / 1e6,
-        }
-        for role, (calls, prompt_tokens) in rows.items()
+    rows = [
+        _Row(role, names[role], calls, tokens, _price(configured, names[role]) * tokens)
+        for role, (calls, tokens) in asked.items()
     ]
     if settings.json:
-        common.print_json({"roles": found})
+        common.print_json({"roles": rows})
         return
-    counted = ("Calls", "Prompt tokens", "Cost of prompts")
+    counted = ("Calls\nat most", "Tokens in\nabout", "Money for\nthem, about")
     table = new_table("", "Role", "Model", *counted, numbers=counted)
-    for row in found:
-        most = "at most " if row["role"] == "review" else ""
-        table.add_row(
-            str(row["role"]),
-            str(row["model"]),
-            f"{most}{row['calls']:,}",
-            f"{most}{row['prompt_tokens']:,}",
-            f"{most}{row['prompt_cost']:.4g}",
-        )
+    for row in rows:
+        numbers = (f"{row.calls:,}", f"{row.prompt_tokens:,}", money(row.prompt_cost))
+        table.add_row(row.role, Text(row.model), *numbers)
     common.show(table)
-    common.say("\nTokens are estimated at four bytes each; what is in the cache costs nothing.")
+    common.say(
+        "\nOf reviews there are as many as candidates pass the checks. What is in the cache costs nothing."
+    )
+
+
+def _price(configured: Mapping[str, ModelSettings], name: str) -> float:
+    """Of one token of a prompt."""
+    return find_model(configured, name).price_per_million.prompt / PER_MILLION

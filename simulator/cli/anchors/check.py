@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from consumers.score_tables import new_table
-from producers.anchors.checks import CHECKS, Checked, check_release
+from producers.anchors.checks import CHECKS
+from producers.anchors.release_checks import Checked, check_release
 from producers.anchors.stated import read_stated
 from producers.datasets import Language, one_layout
 from simulator.cli import common
