@@ -35,12 +35,13 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from consumers.clocks import OTHER_CONDUCTOR, ClockOffset, OffsetBounds, unknown
+from consumers.clocks import Clock, ClockOffset, Exchange, other_clocks
 from consumers.histogram import Histogram, Percentiles
 from consumers.process_use import ProcessUse, Sample, used
 from simulator.events import (
     AnyEvent,
     DeltaEvent,
+    LaneFailedEvent,
     ObservationEvent,
     ProcessSampleEvent,
     RunStartedEvent,
@@ -49,7 +50,7 @@ from simulator.events import (
 )
 from simulator.log.protocol import Headers
 from simulator.topics import boot_of, wall_of
-from simulator.waits import CONDUCTOR_ROLE, role_of_lane
+from simulator.waits import role_of_lane
 
 STAGES: Final = ("published", "read", "begun", "ended", "written", "remembered")
 BESIDE: Final = ("ingest", "from_send")
@@ -116,12 +117,8 @@ class _Due(msgspec.Struct, frozen=True):
     observations: int
 
 
-_Clock = tuple[str, str]
-"""Whose clock: (role, boot)."""
-
-
 class _Result(msgspec.Struct, frozen=True):
-    clock: _Clock
+    clock: Clock
     failed: bool
     times_us: tuple[int | None, ...]
     """When the agent reached its stages (`BY_AGENT`), by its clock; None for what it did not stamp."""
@@ -171,6 +168,8 @@ class LatencyFold:
         """Whose clock the replayer has. Empty: a log of before that was said, all of one clock."""
         self._conductors: set[str] = set()
         """The boots that releases were stamped on."""
+        self._given_up: set[str] = set()
+        """Lanes whose segments may have been released before their deltas came."""
 
     def feed(self, event: AnyEvent, headers: Headers) -> None:
         """Take one event in. What was never due by a clock (an infinite rate) has no latency."""
@@ -205,6 +204,8 @@ class LatencyFold:
                 sample = Sample.of(headers)
                 if sample is not None:
                     self._samples.setdefault(event.process, []).append(sample)
+            case LaneFailedEvent():
+                self._given_up.add(event.lane)
             case RunStartedEvent():
                 self._boot = boot_of(headers)
             case _:
@@ -287,28 +288,22 @@ class LatencyFold:
         """The results with all stamps by the replayer's clock, and the other clocks as they were found."""
         if not self._boot:
             return self._results, ()
-        strangers = self._conductors - {self._boot}
-        bounds: dict[_Clock, OffsetBounds] = {}
+        exchanges: list[Exchange] = []
         for (lane, segment), result in self._results.items():
-            if result.clock[1] == self._boot:
+            if lane in self._given_up:
                 continue
-            found = bounds.setdefault(result.clock, OffsetBounds())
             due = self._due.get((lane.partition("@")[2], segment))
             read_us = remembered_us.get((lane, segment))
-            stamps = [us for us in result.times_us if us is not None]
-            if due is not None and due.published_us is not None and read_us is not None and stamps:
-                found.add(due.published_us, min(stamps), max(stamps), read_us)
-        reason = OTHER_CONDUCTOR if strangers else ""
-        clocks = {
-            clock: unknown(*clock, reason) if reason else found.estimate(*clock)
-            for clock, found in bounds.items()
-        }
+            if due is not None and due.published_us is not None and read_us is not None:
+                stamps_us = tuple(us for us in result.times_us if us is not None)
+                exchanges.append(Exchange(result.clock, due.published_us, stamps_us, read_us))
+        of = {result.clock for result in self._results.values()}
+        clocks = other_clocks(of, exchanges, self._boot, self._conductors)
         results = {
             at: result if result.clock not in clocks else result.less(clocks[result.clock].offset_us)
             for at, result in self._results.items()
         }
-        others = [unknown(CONDUCTOR_ROLE, boot, reason) for boot in sorted(strangers)]
-        return results, (*(clocks[clock] for clock in sorted(clocks)), *others)
+        return results, tuple(clocks.values())
 
     def _lane(
         self,

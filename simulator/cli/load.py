@@ -32,6 +32,8 @@ Examples:
   egostream load rag_raw --data EgoLifeCap/Sync --wearers 6 --observations-per-second 200 --out runs/six
   egostream load my_memory:MyMemory --data synthetic: --rate 3000 --arrivals poisson --out runs/mine
   egostream load rag_raw --data synthetic: --rate 600 --duration 20 --sweep rate --objective 'p99 < 2s' --out runs/most
+  egostream load rag_raw --data synthetic:wearers=4 --rate 600 --agents 4 --out runs/apart
+  egostream load --attach mine --data synthetic: --rate 600 --log kafka://127.0.0.1:9092 --out runs/theirs
 """,
 )
 @click.argument("system", required=False)
@@ -181,6 +183,10 @@ def load(
 
     Every latency runs from the moment at which a segment was DUE, not from when it was sent: a stall counts for all
     that it delayed. `as measured from the send` beside it shows what one would have missed.
+
+    All roles run in this process, or with --agents each in one of its own. An agent that is started elsewhere, in any
+    language, is measured with --attach: what it stamps by another machine's clock is corrected by the offset that the
+    log shows of it, which is printed with its error.
 
     Exit code 4 says that some segments failed or were not finished: the percentiles then hold for the others only.
 
