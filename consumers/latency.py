@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from statistics import fmean, median
 from typing import Final
@@ -50,12 +50,24 @@ MOST_POINTS: Final = 600
 
 class LagPoint(msgspec.Struct, frozen=True, kw_only=True):
     """How far the lanes were behind at a moment: segments that were due and not remembered, the observations in them,
-    and how much event time the lane that is furthest behind lacked."""
+    and how much event time the lane that is furthest behind lacked. `due_observations` and `remembered_observations`:
+    of all segments that had been due and had been remembered until then."""
 
     at_s: float
     segments: int
     observations: int
     event_time_s: float
+    due_observations: int = 0
+    remembered_observations: int = 0
+
+
+class UsePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process, with its children, used in the time before a moment of the load."""
+
+    at_s: float
+    cpu: float
+    rss_bytes: int
+    loop_lag_us: int
 
 
 class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +83,7 @@ class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
     children_rss_max_bytes: int
     loop_lag_p50_us: int
     loop_lag_max_us: int
+    points: tuple[UsePoint, ...] = ()
 
 
 class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +119,8 @@ class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
     highest: LagPoint
     lag: tuple[LagPoint, ...]
     processes: tuple[ProcessUse, ...]
+    identity: dict[str, str] = {}
+    """The run's: with `load`, the schedule as JSON, `machine`, and `asked_us`, when it was asked for."""
 
 
 class _Due(msgspec.Struct, frozen=True):
@@ -243,7 +258,11 @@ class LatencyFold:
             by_lane={lane: histogram.percentiles() for lane, histogram in by_lane.items()},
             highest=highest,
             lag=lag,
-            processes=tuple(_use(name, samples) for name, samples in sorted(self._samples.items())),
+            processes=tuple(
+                _use(name, samples, changes[0].at_us if changes else None)
+                for name, samples in sorted(self._samples.items())
+            ),
+            identity=self._started.identity,
         )
 
     def _lane(
@@ -327,7 +346,7 @@ def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, fl
     first_us, span_s = changes[0].at_us, (changes[-1].at_us - changes[0].at_us) / 1e6
     step_s = max(1, math.ceil(span_s / MOST_POINTS))
     points: list[LagPoint] = []
-    segments = observations = 0
+    segments = observations = due = remembered = 0
     newest: dict[str, int] = {}
     """Lane → event time up to which its segments were due."""
     known: dict[str, int] = {}
@@ -343,6 +362,8 @@ def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, fl
             segments=segments,
             observations=observations,
             event_time_s=max((behind_s(lane) for lane in newest), default=0.0),
+            due_observations=due,
+            remembered_observations=remembered,
         )
 
     for change in changes:
@@ -353,9 +374,11 @@ def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, fl
         segments += change.sign
         observations += change.sign * segment.observations
         if change.sign > 0:
+            due += segment.observations
             newest[lane] = max(newest.get(lane, 0), segment.event_time_us)
             known.setdefault(lane, segment.start_time_us)
         else:
+            remembered += 0 if change.failed else segment.observations
             known[lane] = max(known.get(lane, 0), segment.event_time_us)
         if lane in newest:  # else its clock was set back: remembered before it was due
             now = (segments, observations, behind_s(lane))
@@ -367,7 +390,8 @@ def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, fl
     return tuple(points), greatest, span_s
 
 
-def _use(process: str, samples: list[_Sample]) -> ProcessUse:
+def _use(process: str, samples: list[_Sample], begun_us: int | None) -> ProcessUse:
+    """`begun_us`: the zero of its points, as of those of the lag."""
     samples = sorted(samples, key=_at)
     first, last = samples[0], samples[-1]
     span_us = last.at_us - first.at_us
@@ -386,4 +410,23 @@ def _use(process: str, samples: list[_Sample]) -> ProcessUse:
         children_rss_max_bytes=max(sample.children_rss_bytes for sample in samples),
         loop_lag_p50_us=lags_us[(len(lags_us) - 1) // 2],
         loop_lag_max_us=lags_us[-1],
+        points=tuple(_use_points(samples, first.at_us if begun_us is None else begun_us)),
     )
+
+
+def _use_points(samples: Sequence[_Sample], begun_us: int) -> Iterator[UsePoint]:
+    """One for each sample after the first, or for several, if that would be too many."""
+    step = math.ceil(len(samples) / MOST_POINTS)
+    for place in range(step, len(samples), step):
+        before, now = samples[place - step], samples[place]
+        if now.at_us <= before.at_us:
+            continue  # the clock was set back: there is no share of no time
+        used_us = now.cpu_us - before.cpu_us
+        children_us = now.children_cpu_us - before.children_cpu_us
+        between = samples[place - step + 1 : place + 1]
+        yield UsePoint(
+            at_s=(now.at_us - begun_us) / 1e6,
+            cpu=(max(0, used_us) + max(0, children_us)) / (now.at_us - before.at_us),
+            rss_bytes=max(sample.rss_bytes + sample.children_rss_bytes for sample in between),
+            loop_lag_us=max(sample.loop_lag_us for sample in between),
+        )

@@ -31,6 +31,7 @@ from simulator.events import Limits, ReplayEndedEvent, RunStartedEvent
 from simulator.files import write_whole
 from simulator.intake import decode_records, read_events
 from simulator.log.protocol import Log
+from simulator.machine import this_machine
 from simulator.plan import Plan, RunOptions, announce
 from simulator.run import run_roles, set_up
 from simulator.runfolder import LATENCY_NAME, LATENCY_TEXT
@@ -110,6 +111,7 @@ def plan_load(
         "seed": str(load.seed),
         "top_k": str(run_options.top_k),
         "word_budget": str(run_options.word_budget),
+        "machine": msgspec.json.encode(this_machine()).decode(),
         "asked_us": str(asked_us),  # a measurement made again is another one
     }
     started = replace(
