@@ -46,6 +46,8 @@ from simulator.topics import wall_of
 STAGES: Final = ("published", "read", "begun", "ended", "written", "remembered")
 BESIDE: Final = ("ingest", "from_send")
 MOST_POINTS: Final = 600
+_STEPS_DS: Final = [step * 10**power for power in range(9) for step in (1, 2, 5)]
+"""Tenths of a second between two points of the lag; the last spans thirty years."""
 
 
 class LagPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -338,13 +340,14 @@ def _growth(changes: Sequence[_Change]) -> float | None:
 
 
 def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, float]:
-    """The lag each second (or more, if that would be too many points), the greatest of each, and how long it took.
-    `changes` by their time."""
+    """The lag each tenth of a second (or more, if that would be too many points), the greatest of each, and how long it
+    took. `changes` by their time."""
     nothing = LagPoint(at_s=0.0, segments=0, observations=0, event_time_s=0.0)
     if not changes:
         return (), nothing, 0.0
     first_us, span_s = changes[0].at_us, (changes[-1].at_us - changes[0].at_us) / 1e6
-    step_s = max(1, math.ceil(span_s / MOST_POINTS))
+    # in whole tenths, which add up to times that can be read
+    step_ds = next(step for step in _STEPS_DS if step * MOST_POINTS >= span_s * 10)
     points: list[LagPoint] = []
     segments = observations = due = remembered = 0
     newest: dict[str, int] = {}
@@ -368,8 +371,8 @@ def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, fl
 
     for change in changes:
         at_s = (change.at_us - first_us) / 1e6
-        while len(points) * step_s < at_s:
-            points.append(point(float(len(points) * step_s)))
+        while len(points) * step_ds / 10 < at_s:
+            points.append(point(len(points) * step_ds / 10))
         lane, segment = change.lane, change.segment
         segments += change.sign
         observations += change.sign * segment.observations

@@ -69,22 +69,29 @@ def compare(systems: tuple[str, str], rounds: Sequence[Round]) -> Comparison:
     """Hold A against B in every figure."""
     reason = _incomplete(rounds)
     figures = []
-    for name, unit, better, value in _FIGURES:
+    for name, unit, better, value, needs in _FIGURES:
         pairs = [(value(each.a), value(each.b)) for each in rounds]
-        figures.append(hold_against(name, unit, better, pairs, reason))
+        figures.append(hold_against(name, unit, better, pairs, reason=reason, needs=needs))
     return Comparison(systems=systems, figures=tuple(figures), rounds=tuple(rounds))
 
 
 def hold_against(
-    name: str, unit: str, better: Better, pairs: Sequence[tuple[float | None, float | None]], reason: str = ""
+    name: str,
+    unit: str,
+    better: Better,
+    pairs: Sequence[tuple[float | None, float | None]],
+    *,
+    reason: str = "",
+    needs: str = "a value above zero in every load",
 ) -> Figure:
-    """One figure of all rounds. `reason`: why it must not be told, although it can be counted."""
+    """One figure of all rounds. `reason`: why it must not be told, although it can be counted; `needs`: what it takes
+    to have a ratio."""
     ratios = [None if a is None or b is None or a <= 0 or b <= 0 else a / b for a, b in pairs]
     known = [ratio for ratio in ratios if ratio is not None]
     interval = of_median(known)
     if not reason and len(known) < len(ratios):
         number = ratios.index(None) + 1
-        reason = f"there is no ratio of round {number}: a value is missing or zero"
+        reason = f"{name} has no ratio in round {number}: it needs {needs}"
     if not reason and interval is None:
         reason = f"{len(known)} rounds are too few to tell: take {LEAST_ROUNDS} or more"
     says: Says = "none"
@@ -154,11 +161,24 @@ def _cpu_s_per_segment(report: LatencyReport) -> float | None:
     return cpu / per_s if per_s and cpu else None
 
 
-_FIGURES: Final[tuple[tuple[str, str, Better, Callable[[LatencyReport], float | None]], ...]] = (
-    ("p50", "us", "lower", _remembered("p50_us")),
-    ("p99", "us", "lower", _remembered("p99_us")),
-    ("max", "us", "lower", _remembered("max_us")),
-    ("achieved", "observations/s", "higher", lambda report: report.achieved_observations_per_s),
-    ("1 + growth", "s/s", "lower", _stretch),
-    ("CPU per segment", "s", "lower", _cpu_s_per_segment),
+_SOME = "a segment that was remembered after it was due"
+_FIGURES: Final[tuple[tuple[str, str, Better, Callable[[LatencyReport], float | None], str], ...]] = (
+    ("p50", "us", "lower", _remembered("p50_us"), _SOME),
+    ("p99", "us", "lower", _remembered("p99_us"), _SOME),
+    ("max", "us", "lower", _remembered("max_us"), _SOME),
+    (
+        "achieved",
+        "obs/s",
+        "higher",
+        lambda report: report.achieved_observations_per_s,
+        "two segments or more",
+    ),
+    ("1 + growth", "s/s", "lower", _stretch, "eight segments of a lane: take a longer --duration"),
+    (
+        "CPU per segment",
+        "s",
+        "lower",
+        _cpu_s_per_segment,
+        "two samples, one a second: take a longer --duration",
+    ),
 )

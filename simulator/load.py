@@ -108,6 +108,10 @@ def plan_load(
         "language": options.language,
         "streams": ",".join(dataset.lifelogs),
         "systems": options.system,
+        "log": "sqlite"
+        if options.log is None or "://" not in options.log
+        else options.log.partition("://")[0],
+        "calls_in_flight": str(options.calls_in_flight),
         "seed": str(load.seed),
         "top_k": str(run_options.top_k),
         "word_budget": str(run_options.word_budget),

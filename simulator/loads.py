@@ -22,7 +22,7 @@ from simulator.errors import ConfigError
 from simulator.files import write_whole
 from simulator.load import LoadOptions, execute_load, plan_load
 from simulator.runfolder import COMPARE_NAME, SWEEP_NAME
-from simulator.sweep import Axis, Found, Measured, Objective, Search, values
+from simulator.sweep import Axis, Found, Measured, Objective, Search, load_folder, values
 
 
 async def execute_sweep(
@@ -58,7 +58,7 @@ async def execute_sweep(
             at = replace(load, rate=value)
         else:
             at = replace(load, observations_per_second=value)
-        out = options.out / f"{len(points) + 1:02d}-{value:.6g}"
+        out = options.out / load_folder(len(points) + 1, value)
         report = await _one(replace(options, out=out, load=at), dataset, show)
         measured = Measured(value=value, kept=objective.kept(report), report=report)
         search.tell(value, measured.kept)

@@ -119,6 +119,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
         return all(end is not None and end.agreed for end in ends)
 
 
+def load_folder(number: int, value: float) -> str:
+    """The folder, in the sweep's, of the load that was measured as the n-th."""
+    return f"{number:02d}-{value:.6g}"
+
+
 class Search:
     """Asks for values (`ask`), is told what came of each (`tell`), until both ends are known within `tolerance` (0.05:
     5 %; whole numbers: next to each other) and were measured `again` times more."""

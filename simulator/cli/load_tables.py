@@ -15,9 +15,11 @@ from simulator.report.words import (
     figure_text,
     growth_text,
     interval_text,
+    level_text,
     rate_text,
     remembered_text,
     says_text,
+    spread_text,
     time_text,
 )
 
@@ -103,18 +105,17 @@ def show_comparison(comparison: Comparison) -> None:
         title=f"\nMedians and ratios of {len(comparison.rounds)} rounds", title_justify="left", box=None
     )
     table.add_column("Figure")
-    for name in ("A", "B", "A/B", "spread", "interval of the median"):
-        table.add_column(name, justify="right")
+    for name in ("A", "B", "A/B", "spread", f"interval{level_text(comparison.figures)}"):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("says")
     for figure in comparison.figures:
         ratio = NOTHING if figure.median is None else f"{figure.median:.3f}"
-        spread = NOTHING if figure.low is None else f"{figure.low:.3f} to {figure.high:.3f}"
         table.add_row(
             figure.name,
             figure_text(figure, figure.a),
             figure_text(figure, figure.b),
             ratio,
-            spread,
+            spread_text(figure),
             interval_text(figure.interval),
             "not told" if figure.says == "unjudged" else says_text(figure),
         )

@@ -22,8 +22,8 @@ Examples:
 def report(run: Path, settings: common.Settings) -> int:
     """Write report.html into RUN, the folder of a load, a sweep or a comparison: one page that stands alone.
 
-    `egostream load` writes it for itself. This makes it again, from latency.json, sweep.json or compare.json and nothing
-    else, and makes that of one load of a sweep or of a comparison.
+    `egostream load` writes it for itself. This makes it again, from latency.json, sweep.json or compare.json and
+    nothing else, and makes that of one load of a sweep or of a comparison.
 
     Needs `pip install 'egostream[load]'`.
     """

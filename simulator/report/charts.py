@@ -17,7 +17,7 @@ from typing import Any, Final
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 SERIES: Final = tuple(f"#0500{number:02x}" for number in range(1, 9))
 """Colours of what a picture shows, in the page as `--series-1` and so on."""
@@ -39,7 +39,7 @@ DASHES: Final = (
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
 NUMBERS: Final = FuncFormatter(lambda value, _: f"{value:,.10g}")
 """Ticks as numbers, without powers of ten."""
-_WIDTH_IN: Final = 5.3
+_WIDTH_IN: Final = 4.9
 _STYLE: Final[Any] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -49,7 +49,7 @@ _STYLE: Final[Any] = {
     "axes.edgecolor": _MUTED,
     "axes.labelcolor": INK,
     "axes.titlecolor": INK,
-    "axes.titlesize": 11.5,
+    "axes.titlesize": 11,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.titlepad": 9,
@@ -123,23 +123,19 @@ def _inline(svg: str, name: str, alt: str) -> str:
 def log_time_axis(axis: Axes, highest_us: float, lowest_us: float) -> tuple[float, str]:
     """Make the vertical axis one of times on a log scale: gives the microseconds of its unit, and the unit."""
     divisor, unit = time_unit(highest_us)
+    low, high = max(1.0, lowest_us) / divisor / 1.3, max(1.0, highest_us) / divisor * 1.3
+    high = max(high, low * 4)  # else there might be no number on it
     axis.set_yscale("log")
+    axis.set_ylim(low, high)
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > 300 else (1.0, 2.0, 5.0)))
     axis.yaxis.set_major_formatter(NUMBERS)
     axis.yaxis.set_minor_locator(NullLocator())
-    low, high = max(1.0, lowest_us) / divisor, max(1.0, highest_us) / divisor
-    # A power of ten lies in it at the least: without a number there is no scale.
-    axis.set_ylim(min(low / 1.3, 10 ** _power(high)), max(high * 1.3, 10 ** (_power(low) + 1)))
     return divisor, unit
 
 
 def time_unit(highest_us: float) -> tuple[float, str]:
     """The microseconds of the unit that suits times up to this, and the unit."""
     return (1e6, "s") if highest_us >= 10e6 else (1e3, "ms")
-
-
-def _power(value: float) -> int:
-    """The power of ten at or below it."""
-    return int(f"{value:e}".partition("e")[2])
 
 
 def percentile_axis(axis: Axes, most: int) -> None:
@@ -167,3 +163,8 @@ def line_of(axis: Axes, x: Sequence[float], y: Sequence[float], number: int, lab
     """The line of the series with this number, from 0, in its colour and its dashes."""
     style = {"color": SERIES[number % len(SERIES)], "linestyle": DASHES[number % len(DASHES)], "label": label}
     axis.plot(x, y, **{**style, **more})
+
+
+def reference(axis: Axes, y: float, label: str) -> None:
+    """A dashed line across, to hold what is drawn against."""
+    axis.axhline(y, color=INK, linestyle=(0, (4, 3)), linewidth=1, label=label)

@@ -37,7 +37,9 @@ from simulator.report.words import (
     NOTHING,
     figure_text,
     interval_text,
+    level_text,
     says_text,
+    spread_text,
     time_text,
 )
 
@@ -53,14 +55,18 @@ def comparison_page(comparison: Comparison) -> Page:
         for warning in warnings_of(report, f"Round {number}, {side}: ")
     ]
     warnings += list(dict.fromkeys(f"Not told: {f.reason}." for f in comparison.figures if f.reason))
-    levels = {figure.interval.level for figure in comparison.figures if figure.interval is not None}
     answer = [f"A is {systems[0]}; B is {systems[1]}."]
     answer += [
-        f"{figure.name}: {says_text(figure)}." for figure in comparison.figures if figure.says != "unjudged"
+        f"{figure.name}: {says_text(figure)}, A/B {figure.median:.3f}."
+        for figure in comparison.figures
+        if figure.says in ("A", "B")
     ]
+    for said, begin in (("none", "No difference seen"), ("unjudged", "Not told")):
+        if names := [figure.name for figure in comparison.figures if figure.says == said]:
+            answer.append(f"{begin}: {', '.join(names)}.")
     facts = facts_of(rounds[0].a, [f"A: {systems[0]}", f"B: {systems[1]}"])
     facts["Run"] = f"{2 * len(rounds)} runs, two a round; the first: {rounds[0].a.run}"
-    facts["Load"] = f"each: {facts.get('Load', NOTHING)}, one more for each round"
+    facts["Load"] = f"each: {facts.get('Load', NOTHING)}, the seed one more in each round"
     facts["Order"] = ", ".join("A B" if each.first == "A" else "B A" for each in rounds)
     p50, p99 = (_named(comparison, name) for name in ("p50", "p99"))
     tiles = {
@@ -68,14 +74,13 @@ def comparison_page(comparison: Comparison) -> Page:
         for figure in comparison.figures
     }
     pictures = [_ratios(comparison), _merged(sides), *(_rounds(figure, comparison) for figure in (p50, p99))]
-    level = f" ({max(levels):.1%} here)" if levels else ""
     text = (
         "The ratio A/B of each round, its median and its spread from the least to the greatest. The interval of the "
-        f"median is that of the sign test, exact at the level beside it{level}, whatever the noise is like. It holds "
+        "median is that of the sign test, exact at the level beside it, whatever the noise is like. It holds "
         "for each figure by itself: among several figures of two equal systems, one may well look different."
     )
     return Page(
-        title="Two memory systems under the same load",
+        title=f"{systems[0]} against {systems[1]}, under the same load",
         answer=answer,
         warnings=warnings,
         tiles=tiles,
@@ -91,14 +96,24 @@ def _named(comparison: Comparison, name: str) -> Figure:
 
 
 def _figures(comparison: Comparison) -> Table:
-    head = ("Figure", "better", "A", "B", "A/B", "least", "greatest", "interval of the median", "says")
+    head = (
+        "Figure",
+        "better",
+        "A",
+        "B",
+        "A/B",
+        "spread",
+        f"interval of the median{level_text(comparison.figures)}",
+        "says",
+    )
     rows = [
         [
             Cell(figure.name),
             Cell(figure.better),
             Cell(figure_text(figure, figure.a), figure.a),
             Cell(figure_text(figure, figure.b), figure.b),
-            *(number_cell(value, ".3f") for value in (figure.median, figure.low, figure.high)),
+            number_cell(figure.median, ".3f"),
+            Cell(spread_text(figure)),
             Cell(interval_text(figure.interval)),
             Cell("not told" if figure.says == "unjudged" else says_text(figure)),
         ]
@@ -198,12 +213,15 @@ def _rounds(figure: Figure, comparison: Comparison) -> Picture | None:
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
 
     title = f"{name} of each round"
-    axes = ("Round", f"{name}, due to remembered ({unit}, log scale)")
+    axes = ("Round", f"{name} since due ({unit}, log scale)")
     alt = f"{title}: A {time_text(figure.a)} and B {time_text(figure.b)} in the middle."
     rows = [
         [number_cell(n, "d"), *map(time_cell, pair)] for n, pair in zip(numbers_of, values_us, strict=True)
     ]
-    caption = "Where both lines go up or down together, it was the machine, and the ratio leaves it out."
+    caption = (
+        "Where both lines go up or down together, it was the machine or the arrivals of that round: the ratio leaves "
+        "that out."
+    )
     return Picture(
         Markup(draw(f"rounds-{name}", title, alt, axes, plot, 2.9)),
         caption,

@@ -11,11 +11,13 @@ from matplotlib.axes import Axes
 from consumers.histogram import Histogram, Percentiles
 from consumers.latency import BESIDE, STAGES, LatencyReport, ProcessUse
 from simulator.report.charts import (
+    SERIES,
     counts_from_zero,
     draw,
     line_of,
     log_time_axis,
     percentile_axis,
+    reference,
     time_unit,
 )
 from simulator.report.parts import (
@@ -55,24 +57,34 @@ def load_page(report: LatencyReport) -> Page:
     if report.growth is not None:
         keeps = "it keeps up" if report.growth < GROWS else "it falls ever further behind"
         answer.append(
-            f"Each second, segments are remembered {growth_text(max(0.0, report.growth))} of a second later: {keeps}."
+            f"Lateness grows by {growth_text(max(0.0, report.growth))} of the time that passes: {keeps}."
         )
     tiles = {
         "p50, due to remembered": time_text(time_us(remembered, "p50")),
         "p99": time_text(time_us(remembered, "p99")),
         "longest": time_text(time_us(remembered, "max")),
-        "offered, observations/s": rate_text(report.offered_observations_per_s),
-        "achieved, observations/s": rate_text(report.achieved_observations_per_s),
-        "furthest behind": f"{highest.segments:,} segments, {highest.event_time_s:,.0f} s of life",
+        "achieved of offered, observations/s": f"{rate_text(report.achieved_observations_per_s)} of "
+        f"{rate_text(report.offered_observations_per_s)}",
+        "furthest behind": f"{highest.segments:,} segments",
+        "of life": f"{highest.event_time_s:,.0f} s",
     }
     return Page(
         title=f"Load of {system}",
         answer=answer,
-        warnings=[*warnings_of(report), *_of_few(remembered)],
+        warnings=[*warnings_of(report), *_growing(report), *_of_few(remembered)],
         tiles=tiles,
         facts=facts_of(report, [system]),
         sections=[_latency(report), *_over_time(report), *_processes(report)],
     )
+
+
+def _growing(report: LatencyReport) -> list[str]:
+    if report.growth is None or report.growth < GROWS:
+        return []
+    return [
+        f"Lag grows by {growth_text(report.growth)} of the time that passes, so all times depend on how long the load "
+        "was: of a longer one they would be higher."
+    ]
 
 
 def _of_few(remembered: Percentiles | None) -> list[str]:
@@ -99,7 +111,7 @@ def _latency(report: LatencyReport) -> Section:
         percentile_picture(
             "stages",
             "Latency by percentile, each stage",
-            {ABOUT[name]: report.stages.get(name) for name in STAGES},
+            {ABOUT[name]: report.stages.get(name) for name in reversed(STAGES)},
             "Each line is the time from due until a stage was reached. Read up from a percentile: so many segments had "
             "reached it within that time. Where two lines part is where the time goes.",
         ),
@@ -147,7 +159,8 @@ def percentile_picture(
                 (min(1 / (1 - share) if share < 1 else most, histogram.n), us)
                 for share, us in histogram.curve()
             ]
-            line_of(axis, [x for x, _ in curve], [max(1, us) / divisor for _, us in curve], number, label)
+            times = [max(1, us) / divisor for _, us in curve]
+            line_of(axis, [x for x, _ in curve], times, number, label, linewidth=1.4 if number else 2.2)
 
     alt = f"{title}. " + "; ".join(
         f"{label}: p50 {time_text(each.p50_us)}, p99 {time_text(each.p99_us)}, longest {time_text(each.max_us)}"
@@ -167,34 +180,37 @@ def _over_time(report: LatencyReport) -> list[Section]:
     if not points:
         return []
     at_s = [point.at_s for point in points]
-    lags: list[tuple[str, str, str, list[float], str]] = [
+    lags: list[tuple[str, str, str, list[float], float, str]] = [
         (
             "lag-segments",
             "Lag over time, in segments",
-            "Segments due and not remembered",
+            "Segments behind (count)",
             [float(point.segments) for point in points],
+            float(report.highest.segments),
             "Segments that were due and not yet remembered, of all lanes together. A line that goes on rising is a "
             "memory that does not keep up.",
         ),
         (
             "lag-life",
             "Lag over time, in seconds of life",
-            "Life not yet remembered (s of event time)",
+            "Life behind (s of event time)",
             [point.event_time_s for point in points],
+            report.highest.event_time_s,
             "How much of life the lane furthest behind has yet to remember. A segment stands for five minutes, so the "
             "lag is never less than that from when one is due until it is remembered.",
         ),
     ]
     pictures: list[Picture] = []
-    for name, title, y_label, values, caption in lags:
+    for name, title, y_label, values, highest, caption in lags:
 
-        def plot(axis: Axes, values: Sequence[float] = values) -> None:
-            line_of(axis, at_s, values, 0, "", drawstyle="steps-post")
-            axis.fill_between(at_s, values, step="post", alpha=0.15, color="#050001", linewidth=0)
-            counts_from_zero(axis, max(values))
+        def plot(axis: Axes, values: Sequence[float] = values, highest: float = highest) -> None:
+            line_of(axis, at_s, values, 0, "lag", drawstyle="steps-post")
+            axis.fill_between(at_s, values, step="post", alpha=0.15, color=SERIES[0], linewidth=0)
+            reference(axis, highest, f"highest, between two points too: {highest:,.0f}")
+            counts_from_zero(axis, highest)
             axis.set_xlim(0, max(at_s) or 1)
 
-        alt = f"{title}: at most {max(values):,.0f}, at the end {values[-1]:,.0f}."
+        alt = f"{title}: at most {highest:,.0f}, at the end {values[-1]:,.0f}."
         table = numbers(title, (_SINCE, y_label), zip(at_s, values, strict=True))
         pictures.append(Picture(Markup(draw(name, title, alt, (_SINCE, y_label), plot, 2.9)), caption, table))
     if points[-1].due_observations:
@@ -289,7 +305,7 @@ def _processes(report: LatencyReport) -> list[Section]:
             _use_picture(
                 drawn,
                 "loop",
-                ("Lateness of each event loop", "Longest lateness of a timer (ms)"),
+                ("Lateness of each event loop", "Longest lateness (ms)"),
                 lambda use: [point.loop_lag_us / 1e3 for point in use.points],
                 "The longest, of each second, that the process's own event loop came late to a timer of 10 ms: while "
                 "it is late, nothing in that process goes on.",

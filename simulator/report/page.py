@@ -19,8 +19,9 @@ from simulator.errors import ConfigError
 from simulator.files import write_whole
 from simulator.report.comparison_page import comparison_page
 from simulator.report.load_page import load_page
-from simulator.report.parts import Page
+from simulator.report.parts import Cell, Page
 from simulator.report.sweep_page import sweep_page
+from simulator.report.words import NOTHING
 from simulator.runfolder import COMPARE_NAME, LATENCY_NAME, REPORT_NAME, SWEEP_NAME
 from simulator.sweep import Found
 
@@ -60,4 +61,11 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.html").render(page=page, made_by=version("egostream"))
+    return environment.get_template("page.html").render(
+        page=page, is_text=_is_text, made_by=version("egostream")
+    )
+
+
+def _is_text(cell: Cell) -> bool:
+    """Whether it stands at the left of its column, and not at the right as numbers do."""
+    return cell.value is None and cell.text != NOTHING

@@ -119,6 +119,10 @@ def facts_of(report: LatencyReport, systems: Sequence[str]) -> dict[str, str]:
         )
     if load:
         facts["Load"] = load_text(load, report)
+    if "log" in identity:
+        facts["Log"] = identity["log"]
+    if "calls_in_flight" in identity:
+        facts["In flight"] = f"{identity['calls_in_flight']} calls at once, at most"
     if "dataset" in identity:
         facts["Data"] = (
             f"{', '.join(identity.get('streams', '').split(','))}; digest {identity['dataset'][:16]}"

@@ -18,6 +18,7 @@ from simulator.report.charts import (
     draw,
     line_of,
     log_time_axis,
+    reference,
 )
 from simulator.report.parts import (
     Cell,
@@ -39,8 +40,9 @@ from simulator.report.words import (
     end_text,
     growth_text,
 )
-from simulator.sweep import GROWS, LAG, Found, Measured, Objective
+from simulator.sweep import GROWS, LAG, Found, Measured, Objective, load_folder
 
+_FOLDERS = "Each load is a run in a folder of its own: `egostream report` makes its page."
 _DRAWN = ("p50", "p99", "max")
 
 
@@ -76,7 +78,7 @@ def sweep_page(found: Found) -> Page:
         warnings=warnings,
         tiles=tiles,
         facts=facts,
-        sections=[Section("The curve", "", [_curve_table(found, points)], pictures)],
+        sections=[Section("The curve", _FOLDERS, [_curve_table(found)], pictures)],
     )
 
 
@@ -86,10 +88,11 @@ def _objective_text(objective: str) -> str:
     return f"{objective}, from due to remembered"
 
 
-def _curve_table(found: Found, points: Sequence[Measured]) -> Table:
-    head = (found.unit, "offered, obs/s", "achieved, obs/s", *_DRAWN, "growth", "objective", "load")
+def _curve_table(found: Found) -> Table:
+    head = (found.unit, "offered, obs/s", "achieved, obs/s", *_DRAWN, "growth", "objective", "folder")
     rows = []
-    for point in points:
+    named = [(load_folder(number, point.value), point) for number, point in enumerate(found.points, 1)]
+    for folder, point in sorted(named, key=lambda each: each[1].value):
         report, of = point.report, point.report.stages["remembered"]
         rows.append(
             [
@@ -99,7 +102,7 @@ def _curve_table(found: Found, points: Sequence[Measured]) -> Table:
                 *(time_cell(time_us(of, name)) for name in _DRAWN),
                 Cell(growth_text(report.growth), report.growth),
                 Cell("kept" if point.kept else "broken"),
-                Cell(report.run),
+                Cell(folder),
             ]
         )
     return Table("Each load, from due to remembered", head, rows, id="curve")
@@ -158,9 +161,7 @@ def _curve(found: Found, points: Sequence[Measured]) -> Picture | None:
             values = [None if us is None else max(1, us) / divisor for us in times[name]]
             _marked(axis, points, values, number, name)
         if limit_us:
-            axis.axhline(
-                limit_us / divisor, color=INK, linestyle=(0, (4, 3)), linewidth=1, label=found.objective
-            )
+            reference(axis, limit_us / divisor, found.objective)
         _value_axis(axis, found, points)
 
     title = "Latency against " + ("wearers" if found.axis == "wearers" else "rate")
@@ -178,7 +179,7 @@ def _curve(found: Found, points: Sequence[Measured]) -> Picture | None:
         for place, point in enumerate(points)
     ]
     table = Table(title, (_label(found), *_DRAWN, "objective"), rows)
-    axes = (_label(found), f"Time from due to remembered ({unit}, log scale)")
+    axes = (_label(found), f"Time since due ({unit}, log scale)")
     return Picture(Markup(draw("curve", title, alt, axes, plot, 3.8)), caption, table)
 
 
@@ -190,18 +191,16 @@ def _growth(found: Found, points: Sequence[Measured]) -> Picture | None:
 
     def plot(axis: Axes) -> None:
         _marked(axis, points, values, 0, "growth of the worst lane")
-        axis.axhline(
-            GROWS * 100, color=INK, linestyle=(0, (4, 3)), linewidth=1, label=f"{GROWS:.0%}: keeps up below"
-        )
+        reference(axis, GROWS * 100, f"{GROWS:.0%}: keeps up below")
         _value_axis(axis, found, points)
         counts_from_zero(axis, max(*known, GROWS * 100))
 
     title = "Does lag grow?"
-    y_label = "Later by (% of the time that passes)"
+    y_label = "Later by (% of the time)"
     alt = f"{title} {y_label}: from {min(known):.1f} to {max(known):.1f}."
     caption = (
         "By how much later a segment is remembered for each second that passes, in the lane where it is most. A lane "
-        "that can ingest half of what is offered has 100 %."
+        "that can ingest half of what is offered has 100%."
     )
     table = numbers(title, (_label(found), y_label), zip((p.value for p in points), values, strict=True))
     return Picture(Markup(draw("growth", title, alt, (_label(found), y_label), plot, 3.0)), caption, table)
@@ -220,10 +219,14 @@ def _achieved(found: Found, points: Sequence[Measured]) -> Picture | None:
         axis.plot(
             [0, most], [0, most], color=INK, linestyle=(0, (4, 3)), linewidth=1, label="all that is offered"
         )
-        ordered = sorted(known)
+        of: dict[float, list[tuple[float, float]]] = {}
+        for offered, achieved in known:
+            of.setdefault(round(offered, 6), []).append((offered, achieved))
+        middle = [(each[0][0], median(y for _, y in each)) for _, each in sorted(of.items())]
         line_of(
-            axis, [x for x, _ in ordered], [y for _, y in ordered], 0, "achieved", marker="o", markersize=4
+            axis, [x for x, _ in middle], [y for _, y in middle], 0, "achieved, each load and their median"
         )
+        axis.scatter([x for x, _ in known], [y for _, y in known], color=SERIES[0], s=18, zorder=3)
         axis.set_xlim(0, most * 1.05)
         axis.xaxis.set_major_formatter(NUMBERS)
         counts_from_zero(axis, max(most, *(achieved for _, achieved in known)))

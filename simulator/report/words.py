@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:  # they need the extra `load`, and `egostream load --help` does without it
@@ -71,8 +72,9 @@ def bracket_text(found: Found) -> str:
         return f"Nothing in reach keeps it: {high.value:,.6g} {found.unit} is the lowest that was tried."
     if high is None:
         return f"Nothing in reach breaks it: {low.value:,.6g} {found.unit} is the highest that was tried."
+    sure = "" if found.sure else "; the measurements at an end do not agree, so measure for a longer time"
     apart = f" ({high.value / low.value - 1:.1%} apart)" if found.axis == "rate" else ""
-    return f"The most that keeps it lies between {low.value:,.6g} and {high.value:,.6g} {found.unit}{apart}."
+    return f"The most that keeps it lies between {low.value:,.6g} and {high.value:,.6g} {found.unit}{apart}{sure}."
 
 
 def end_text(end: End | None, unit: str) -> str:
@@ -98,10 +100,21 @@ def says_text(figure: Figure) -> str:
 
 
 def interval_text(interval: Interval | None) -> str:
-    """Where a median ratio lies, and at what level."""
+    """Where a median ratio lies."""
     if interval is None:
         return NOTHING
-    return f"{interval.low:.3f} to {interval.high:.3f} ({interval.level:.1%})"
+    return f"{interval.low:.3f} to {interval.high:.3f}"
+
+
+def spread_text(figure: Figure) -> str:
+    """From the least ratio to the greatest."""
+    return NOTHING if figure.low is None else f"{figure.low:.3f} to {figure.high:.3f}"
+
+
+def level_text(figures: Iterable[Figure]) -> str:
+    """The level, or levels, of the figures' intervals, as a heading has it; empty where there is none."""
+    levels = sorted({figure.interval.level for figure in figures if figure.interval is not None})
+    return "".join(f", {level:.1%}" for level in levels)
 
 
 def figure_text(figure: Figure, value: float | None) -> str:
