@@ -213,7 +213,7 @@ def _rounds(figure: Figure, comparison: Comparison) -> Picture | None:
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
 
     title = f"{name} of each round"
-    axes = ("Round", f"{name} since due ({unit}, log scale)")
+    axes = ("Round (number)", f"{name} since due ({unit}, log scale)")
     alt = f"{title}: A {time_text(figure.a)} and B {time_text(figure.b)} in the middle."
     rows = [
         [number_cell(n, "d"), *map(time_cell, pair)] for n, pair in zip(numbers_of, values_us, strict=True)
@@ -225,7 +225,7 @@ def _rounds(figure: Figure, comparison: Comparison) -> Picture | None:
     return Picture(
         Markup(draw(f"rounds-{name}", title, alt, axes, plot, 2.9)),
         caption,
-        Table(title, ("Round", "A", "B"), rows),
+        Table(title, ("Round (number)", "A", "B"), rows),
     )
 
 
