@@ -13,6 +13,7 @@ from simulator.cli import common
 from simulator.cli.load_tables import show_report
 from simulator.cli.loads import check_extra, compare, show_progress, sweep, with_report
 from simulator.cli.progress import files_progress, progress_bar
+from simulator.cli.run import note_attached
 from simulator.errors import ConfigError
 from simulator.runfolder import LATENCY_NAME, REPORT_NAME, log_path
 
@@ -33,6 +34,12 @@ Examples:
 """,
 )
 @click.argument("system", required=False)
+@click.option(
+    "--attach",
+    "attached",
+    metavar="LABEL",
+    help="In place of SYSTEM: one whose agent runs elsewhere and attaches to the log (`egostream attach --help`).",
+)
 @click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it.")
 @click.option(
     "--out", type=common.FOLDER, required=True, metavar="RUN", help="Folder for the log and the results."
@@ -96,6 +103,13 @@ Examples:
 )
 @common.call_timeout_option
 @click.option(
+    "--agents",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes of their own for the replayer, the conductor and N agents, which share the lanes: each reports "
+    "what it uses, and the system can't slow the replay down. [default: all in one process]",
+)
+@click.option(
     "--seed",
     type=int,
     default=0,
@@ -150,6 +164,7 @@ Examples:
 @common.command_options
 def load(
     system: str | None,
+    attached: str | None,
     data: str,
     out: Path,
     log_url: str | None,
@@ -164,6 +179,7 @@ def load(
     language: Literal["en", "zh", "both"],
     calls_in_flight: int,
     call_timeout_s: float,
+    agents: int | None,
     seed: int,
     axis: Axis | None,
     objective: str | None,
@@ -209,6 +225,8 @@ def load(
     options = LoadOptions(
         data=data,
         system=system or "",
+        attached=attached or "",
+        agents=agents,
         out=out,
         log=log_url,
         load=Load(
@@ -226,6 +244,8 @@ def load(
         call_timeout_s=call_timeout_s,
         overwrite=overwrite,
     )
+    if axis is not None and attached:
+        raise ConfigError("--sweep makes one run after the other, and --attach is for one: one of the two")
     if axis is not None:
         return sweep(options, axis, objective or LAG, tolerance, again, settings)
     if objective is not None:
@@ -241,6 +261,7 @@ def load(
             f"{offered.observations:,} observations, {segments:,} segments on {len(offered.lifelogs)} lanes, "
             f"{offered.rate:,.6g} × real time for {duration_s:g} s"
         )
+    note_attached(plan.plan)
     try:
         with progress_bar("loading", settings.quiet) as update:
             measure = partial(execute_load, plan, partial(show_progress, update))

@@ -11,6 +11,7 @@ from simulator.report.words import (
     NOTHING,
     STAGES,
     bracket_text,
+    clock_text,
     end_text,
     figure_text,
     growth_text,
@@ -20,6 +21,7 @@ from simulator.report.words import (
     remembered_text,
     says_text,
     spread_text,
+    stage_texts,
     time_text,
 )
 
@@ -56,6 +58,8 @@ def show_report(report: LatencyReport) -> None:
             f"{use.children_cpu:.0%}, {use.children_rss_max_bytes / 2**20:,.0f} MiB; event loop late by "
             f"{time_text(use.loop_lag_max_us)} at most"
         )
+    for clock in report.clocks:
+        common.say(f"clock    {clock_text(clock)}")
     table = Table(title="\nTime since due", title_justify="left", box=None)
     table.add_column("Stage")
     for name in ("n", "p50", "p90", "p99", "p99.9", "max"):
@@ -64,8 +68,14 @@ def show_report(report: LatencyReport) -> None:
     for stage, numbers in report.stages.items():
         if stage == "ingest":
             table.add_section()  # these two don't run from due
-        _row(table, STAGES[stage], numbers)
+        _row(table, STAGES[stage], numbers, report.stages["published"], report.error_us.get(stage, 0.0))
     common.show(table)
+    if report.error_us:
+        error = time_text(max(report.error_us.values()))
+        common.say(
+            f"† by a clock that is known within ± {error} (clock error): a smaller difference from a row without † "
+            "says nothing.\n~ of what lies between it and the handing to the log, half or more is within that error."
+        )
 
 
 def show_found(found: Found) -> None:
@@ -124,9 +134,16 @@ def show_comparison(comparison: Comparison) -> None:
         common.say(f"not told: {reason}")
 
 
-def _row(table: Table, name: str, numbers: Percentiles | None) -> None:
+def _row(
+    table: Table,
+    name: str,
+    numbers: Percentiles | None,
+    sent: Percentiles | None = None,
+    error_us: float = 0.0,
+) -> None:
+    """`error_us`: how far off these numbers may be; `sent`: those from which on it counts."""
+    name += " †" if error_us else ""
     if numbers is None:
         table.add_row(name, "0", *[NOTHING] * 5)
-    else:
-        values = (numbers.p50_us, numbers.p90_us, numbers.p99_us, numbers.p999_us, numbers.max_us)
-        table.add_row(name, f"{numbers.n:,}", *map(time_text, values))
+        return
+    table.add_row(name, f"{numbers.n:,}", *stage_texts(numbers, sent, error_us))

@@ -9,7 +9,8 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 
 from consumers.histogram import Histogram, Percentiles
-from consumers.latency import BESIDE, STAGES, LatencyReport, ProcessUse
+from consumers.latency import BESIDE, STAGES, LatencyReport
+from consumers.process_use import ProcessUse
 from simulator.report.charts import (
     SERIES,
     counts_from_zero,
@@ -35,7 +36,7 @@ from simulator.report.parts import (
     warnings_of,
 )
 from simulator.report.words import STAGES as ABOUT
-from simulator.report.words import growth_text, rate_text, remembered_text, time_text
+from simulator.report.words import clock_text, growth_text, rate_text, remembered_text, stage_texts, time_text
 from simulator.sweep import GROWS
 
 _LEVELS = (0.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0)
@@ -99,7 +100,11 @@ def _of_few(remembered: Percentiles | None) -> list[str]:
 
 def _latency(report: LatencyReport) -> Section:
     rows = [_row("observation handed to the log", report.pacing)]
-    rows += [_row(ABOUT[name], report.stages.get(name)) for name in (*STAGES, *BESIDE)]
+    sent = report.stages.get("published")
+    for name in (*STAGES, *BESIDE):
+        error_us = report.error_us.get(name, 0.0)
+        about = f"{ABOUT[name]} (± {time_text(error_us)})" if error_us else ABOUT[name]
+        rows.append(_row(about, report.stages.get(name), sent, error_us))
     head = ("Stage", "n", "mean", "p50", "p90", "p99", "p99.9", "max")
     tables = [
         Table("Time since due, of each stage; the last two do not run from due", head, rows, id="stages")
@@ -127,15 +132,27 @@ def _latency(report: LatencyReport) -> Section:
             "from the send, or of the ingest alone, for one.",
         ),
     ]
+    known = [clock_text(clock) + "." for clock in report.clocks]
+    if report.error_us:
+        known.append(
+            "Stages with ± are by such a clock: a smaller difference from another stage says nothing. ~ marks what "
+            "lies, by half or more, within that error."
+        )
     text = "Every time runs from the moment at which a segment was due, not from when it was sent."
-    return Section("How late", text, tables, [picture for picture in pictures if picture is not None])
+    return Section(
+        "How late", " ".join([text, *known]), tables, [picture for picture in pictures if picture is not None]
+    )
 
 
-def _row(name: str, of: Percentiles | None) -> list[Cell]:
+def _row(
+    name: str, of: Percentiles | None, sent: Percentiles | None = None, error_us: float = 0.0
+) -> list[Cell]:
+    """`error_us`: how far off these numbers may be; `sent`: those from which on it counts."""
     if of is None:
         return [Cell(name), count_cell(0), *[time_cell(None)] * 6]
-    times = (of.mean_us, of.p50_us, of.p90_us, of.p99_us, of.p999_us, of.max_us)
-    return [Cell(name), count_cell(of.n), *map(time_cell, times)]
+    times = [of.mean_us, of.p50_us, of.p90_us, of.p99_us, of.p999_us, of.max_us]
+    texts = [time_text(of.mean_us), *stage_texts(of, sent, error_us)]
+    return [Cell(name), count_cell(of.n), *map(Cell, texts, times)]
 
 
 def percentile_picture(

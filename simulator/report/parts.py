@@ -121,6 +121,8 @@ def facts_of(report: LatencyReport, systems: Sequence[str]) -> dict[str, str]:
         facts["Load"] = load_text(load, report)
     if "log" in identity:
         facts["Log"] = identity["log"]
+    if "agents" in identity:
+        facts["Agents"] = identity["agents"] + (" processes" if identity["agents"].isdigit() else "")
     if "calls_in_flight" in identity:
         facts["In flight"] = f"{identity['calls_in_flight']} calls at once, at most"
     if "dataset" in identity:

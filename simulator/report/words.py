@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:  # they need the extra `load`, and `egostream load --help` does without it
+    from consumers.clocks import ClockOffset
+    from consumers.histogram import Percentiles
     from consumers.latency import LatencyReport
     from simulator.comparison import Figure
     from simulator.confidence import Interval
@@ -41,6 +43,20 @@ def time_text(us: float | None) -> str:
     return f"{us / 1e3:,.1f} ms" if us < 10e6 else f"{us / 1e6:,.1f} s"
 
 
+def stage_texts(of: Percentiles, sent: Percentiles | None, error_us: float) -> list[str]:
+    """p50, p90, p99, p99.9 and max of a stage. `error_us`: how far off they may be; ~ marks one of which half or more
+    of what lies between it and the handing to the log (`sent`) is within that."""
+    values, since = _values(of), _values(sent) if sent is not None else (0,) * 5
+    return [
+        f"{'~' if error_us and value - before <= 2 * error_us else ''}{time_text(value)}"
+        for value, before in zip(values, since, strict=True)
+    ]
+
+
+def _values(of: Percentiles) -> tuple[int, ...]:
+    return of.p50_us, of.p90_us, of.p99_us, of.p999_us, of.max_us
+
+
 def rate_text(per_s: float | None) -> str:
     """So many each second."""
     return NOTHING if per_s is None else f"{per_s:,.1f}"
@@ -49,6 +65,19 @@ def rate_text(per_s: float | None) -> str:
 def growth_text(growth: float | None) -> str:
     """By how much later each second, as a share."""
     return NOTHING if growth is None else f"{growth:.1%}"
+
+
+def clock_text(clock: ClockOffset) -> str:
+    """Whose clock it is, and how far it is ahead of the replayer's."""
+    whose = f"{clock.role} ({f'boot {clock.boot}' if clock.boot else 'it does not say whose'})"
+    if clock.offset_us is None or clock.error_us is None:
+        return f"{whose} is not known, nor any time by it: {clock.reason}"
+    which = "ahead of" if clock.offset_us >= 0 else "behind"
+    known = (
+        f"{whose} is {time_text(abs(clock.offset_us))} {which} the replayer's, ± {time_text(clock.error_us)}, by "
+        f"{clock.exchanges:,} exchanges"
+    )
+    return f"{known}; {clock.reason}" if clock.reason else known
 
 
 def remembered_text(report: LatencyReport) -> str:
