@@ -62,12 +62,14 @@ MOST_POINTS: Final = 600
 class LagPoint(msgspec.Struct, frozen=True, kw_only=True):
     """How far the lanes were behind at a moment: segments that were due and not remembered, the observations in them,
     and how much event time the lane that is furthest behind lacked. `due_observations` and `remembered_observations`:
-    of all segments that had been due and had been remembered until then."""
+    of all segments that had been due and had been remembered until then. `mean_segments`: over the time since the point
+    before, of which a moment may show anything (where segments are due at such moments, always one more)."""
 
     at_s: float
     segments: int
     observations: int
     event_time_s: float
+    mean_segments: float = 0.0
     due_observations: int = 0
     remembered_observations: int = 0
 
@@ -410,6 +412,7 @@ def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, fl
     step_ds = next(step for step in steps_ds if step * MOST_POINTS >= span_s * 10)
     points: list[LagPoint] = []
     segments = observations = due = remembered = 0
+    waited_s = last_s = 0.0  # segments × seconds since the last point, and until when
     newest: dict[str, int] = {}
     """Lane → event time up to which its segments were due."""
     known: dict[str, int] = {}
@@ -425,14 +428,19 @@ def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, fl
             segments=segments,
             observations=observations,
             event_time_s=max((behind_s(lane) for lane in newest), default=0.0),
+            mean_segments=waited_s / (at_s - points[-1].at_s) if points and at_s > points[-1].at_s else 0.0,
             due_observations=due,
             remembered_observations=remembered,
         )
 
     for change in changes:
         at_s = (change.at_us - first_us) / 1e6
-        while len(points) * step_ds / 10 < at_s:
-            points.append(point(len(points) * step_ds / 10))
+        while (next_s := len(points) * step_ds / 10) < at_s:
+            waited_s += segments * (next_s - last_s)
+            points.append(point(next_s))
+            waited_s, last_s = 0.0, next_s
+        waited_s += segments * (at_s - last_s)
+        last_s = at_s
         lane, segment = change.lane, change.segment
         segments += change.sign
         observations += change.sign * segment.observations

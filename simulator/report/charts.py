@@ -17,7 +17,7 @@ from typing import Any, Final
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 SERIES: Final = tuple(f"#0500{number:02x}" for number in range(1, 9))
 """Colours of what a picture shows, in the page as `--series-1` and so on."""
@@ -40,6 +40,7 @@ MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
 NUMBERS: Final = FuncFormatter(lambda value, _: f"{value:,.10g}")
 """Ticks as numbers, without powers of ten."""
 _WIDTH_IN: Final = 4.9
+_LEGEND_LINE_IN: Final = 0.19
 _STYLE: Final[Any] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -98,8 +99,10 @@ def draw(
         plot(inside)
         handles, labels = inside.get_legend_handles_labels()
         if labels:
-            longest = max(map(len, labels))
-            columns = min(len(labels), 3 if longest < 16 else 2 if longest < 32 else 1)
+            labels = [label if len(label) <= 48 else f"{label[:24]}…{label[-23:]}" for label in labels]
+            # as many columns as a line of text has room for
+            columns = max(1, min(len(labels), 3, 66 // (max(map(len, labels)) + 8)))
+            figure.set_figheight(height_in + _LEGEND_LINE_IN * -(-len(labels) // columns))
             figure.legend(handles, labels, loc="outside lower left", ncols=columns, handlelength=2.6)
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     return _inline(text.getvalue().decode(), name, alt)
@@ -153,8 +156,9 @@ def percentile_axis(axis: Axes, most: int) -> None:
     axis.set_xlim(1, max(most, 2) * 1.1)
 
 
-def counts_from_zero(axis: Axes, highest: float) -> None:
-    """Make the vertical axis one of amounts, from zero, with room for all of them."""
+def counts_from_zero(axis: Axes, highest: float, *, whole: bool = False) -> None:
+    """Make the vertical axis one of amounts, from zero, with room for all of them. `whole`: numbers without a point."""
+    axis.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=whole))
     axis.set_ylim(0, highest * 1.08 if highest > 0 else 1)
     axis.yaxis.set_major_formatter(NUMBERS)
 

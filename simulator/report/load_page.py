@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
@@ -202,10 +203,10 @@ def _over_time(report: LatencyReport) -> list[Section]:
             "lag-segments",
             "Lag over time, in segments",
             "Segments behind (count)",
-            [float(point.segments) for point in points],
+            [point.mean_segments for point in points],
             float(report.highest.segments),
-            "Segments that were due and not yet remembered, of all lanes together. A line that goes on rising is a "
-            "memory that does not keep up.",
+            "Segments that were due and not yet remembered, of all lanes together, on average over each step. A line "
+            "that goes on rising is a memory that does not keep up.",
         ),
         (
             "lag-life",
@@ -221,13 +222,13 @@ def _over_time(report: LatencyReport) -> list[Section]:
     for name, title, y_label, values, highest, caption in lags:
 
         def plot(axis: Axes, values: Sequence[float] = values, highest: float = highest) -> None:
-            line_of(axis, at_s, values, 0, "lag", drawstyle="steps-post")
-            axis.fill_between(at_s, values, step="post", alpha=0.15, color=SERIES[0], linewidth=0)
-            reference(axis, highest, f"highest, between two points too: {highest:,.0f}")
-            counts_from_zero(axis, highest)
+            line_of(axis, at_s, values, 0, "lag", drawstyle="steps-pre")
+            axis.fill_between(at_s, values, step="pre", alpha=0.15, color=SERIES[0], linewidth=0)
+            reference(axis, highest, f"highest at any moment: {highest:,.0f}")
+            counts_from_zero(axis, highest, whole=True)
             axis.set_xlim(0, max(at_s) or 1)
 
-        alt = f"{title}: at most {highest:,.0f}, at the end {values[-1]:,.0f}."
+        alt = f"{title}: at most {highest:,.0f} at any moment, at the end {values[-1]:,.4g}."
         table = numbers(title, (_SINCE, y_label), zip(at_s, values, strict=True))
         pictures.append(Picture(Markup(draw(name, title, alt, (_SINCE, y_label), plot, 2.9)), caption, table))
     if points[-1].due_observations:
@@ -243,8 +244,12 @@ def _over_time(report: LatencyReport) -> list[Section]:
 def _rates(report: LatencyReport) -> Picture:
     """How fast observations fell due and were remembered, in stretches of the load."""
     points = report.lag
-    step = -(-len(points) // _MOST_BINS)
-    chosen = [*points[::step], *([points[-1]] if (len(points) - 1) % step else [])]
+    # some ten segments in each, or the rates would be those of one segment more or less
+    step = math.ceil(len(points) / min(_MOST_BINS, max(5, report.segments // 10)))
+    inner = points[:-1:step]
+    if len(inner) > 1 and points[-1].at_s - inner[-1].at_s < (inner[1].at_s - inner[0].at_s) / 2:
+        inner = inner[:-1]  # what is left over is no stretch of its own
+    chosen = [*inner, points[-1]]
     bins = [(before, now) for before, now in pairwise(chosen) if now.at_s > before.at_s]
     rows = [
         (

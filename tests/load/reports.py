@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from consumers.latency import LatencyReport
+from consumers.process_use import ProcessUse, UsePoint
 from simulator.comparison import Comparison, Round, compare
 from simulator.runfolder import COMPARE_NAME, LATENCY_NAME, SWEEP_NAME
 from simulator.sweep import Found, Measured, Objective, Search, values
@@ -32,8 +33,30 @@ def loaded(service_us: int = 20_000, gap_us: int = 100_000, segments: int = 40) 
         begun_us = max(due_us + 3, free_us)
         free_us = begun_us + service_us + segment % 7 * 100
         fed += whole("A", segment, due_us, begun_us, free_us)
+    labels = ("replayer", "conductor", "load", *(f"agent.rag_raw:retrieval=bm25.{n}" for n in (1, 2)))
+    processes = tuple(map(_process, labels))
     # `whole` makes no observations, one of which each of its segments holds
-    return replace(folded(fed), identity=IDENTITY, offered_observations_per_s=1e6 / gap_us)
+    return replace(
+        folded(fed), identity=IDENTITY, processes=processes, offered_observations_per_s=1e6 / gap_us
+    )
+
+
+def _process(name: str) -> ProcessUse:
+    points = [
+        UsePoint(at_s=at, cpu=0.1 * len(name) / 20, rss_bytes=50_000_000 + at, loop_lag_us=900 * at)
+        for at in range(6)
+    ]
+    return ProcessUse(
+        process=name,
+        samples=7,
+        cpu=0.1,
+        children_cpu=0.0,
+        rss_max_bytes=50_000_000,
+        children_rss_max_bytes=0,
+        loop_lag_p50_us=1000,
+        loop_lag_max_us=4500,
+        points=tuple(points),
+    )
 
 
 def swept(objective: str = "p99 < 200ms") -> Found:

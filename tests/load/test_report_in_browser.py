@@ -13,11 +13,11 @@ import pytest
 from simulator.report.page import write_report
 from tests.cli.helpers import egostream
 from tests.load.browser import chromium, served
-from tests.load.reports import compared, swept, written
+from tests.load.reports import compared, loaded, swept, written
 
 CHECK = Path(__file__).with_name("report.js").read_text()
 DATA = "synthetic:wearers=2,segments_per_day=6,observations_per_segment=5,anchors_per_day=0"
-PAGES = ("load", "failing", "sweep", "comparison")
+PAGES = ("load", "failing", "processes", "sweep", "comparison")
 UNIT = re.compile(
     r"\((ms|s|MiB|1/s|count|number|no unit|s of event time|% of a core|% of the time|× real time|observations/s"
     r"|%, spaced by 1/\(1 − p\))(, log scale)?\)$"
@@ -33,7 +33,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> dict[str, Path]:
-    """Real loads by the real command, one with a segment that fails; a sweep and a comparison of made-up ones."""
+    """Real loads by the real command, one with a segment that fails; made-up ones beside them."""
     out = tmp_path_factory.mktemp("pages")
     for name, system in (
         ("load", "rag_raw:retrieval=bm25"),
@@ -42,6 +42,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> dict[str,
         common = ("--data", DATA, "--wearers", 2, "--rate", 1500, "--duration", 3, "--out", out / name)
         ran = egostream("load", system, *common, cwd=Path(__file__).parents[2])
         assert ran.code == (0 if name == "load" else 4), ran.err
+    write_report(written(out / "processes", loaded()))
     write_report(written(out / "sweep", swept()))
     write_report(written(out / "comparison", compared()))
     return {name: out / name for name in PAGES}
@@ -101,7 +102,7 @@ def test_every_plot_has_its_title_its_units_and_its_numbers(
 ) -> None:
     page = look((folders[name] / "report.html").as_uri()).page
     plots = page.locator("svg.plot").all()
-    assert len(plots) >= (7 if name in ("load", "failing") else 3)
+    assert len(plots) >= (3 if name in ("sweep", "comparison") else 7)
     for plot in plots:
         texts = [text.strip() for text in plot.locator("text").all_text_contents()]
         label = plot.get_attribute("aria-label")
