@@ -143,7 +143,8 @@ Examples:
     default=1,
     show_default=True,
     metavar="N",
-    help="With --sweep: measure each of the two ends so many times more, to see whether they say the same again.",
+    help="With --sweep: measure each of the two ends so many times more, to see whether they say the same "
+    "again. From 3 on, the answer has an interval of its chance of keeping the objective.",
 )
 @click.option(
     "--compare",
@@ -197,7 +198,9 @@ def load(
     Every latency runs from the moment at which a segment was DUE, not from when it was sent: a stall counts for all
     that it delayed. `as measured from the send` beside it shows what one would have missed.
 
-    Exit code 4 says that some segments failed or were not finished: the percentiles then hold for the others only.
+    Exit code 4 says that some segments failed or were not finished: the percentiles then hold for the others only. Of a
+    sweep it says that there is no answer in reach, or that the measurements of an end did not agree; of a comparison,
+    that a figure can't be told.
 
     \b
     RUN gets
@@ -214,8 +217,8 @@ def load(
 
     Needs `pip install 'egostream[load]'`.
     """
-    if (system is None) == (compared is None):
-        raise ConfigError("give either one SYSTEM, or --compare A B and no SYSTEM")
+    if compared is not None and (system is not None or attached is not None):
+        raise ConfigError("give one SYSTEM (or --attach LABEL), or --compare A B and neither: one of the two")
     if compared is not None and axis is not None:
         raise ConfigError("--sweep looks at one system: give it without --compare")
     check_extra()

@@ -47,8 +47,8 @@ def write_report(folder: Path) -> Path:
         write_whole(report, render(make(result)).encode())
         return report
     raise ConfigError(
-        f"there is no {', '.join(_PAGES)} in {folder}, so there is nothing to report: `egostream load SYSTEM --data "
-        f"PATH --rate RATE --out {folder}` makes one"
+        f"there is no {LATENCY_NAME}, {SWEEP_NAME} or {COMPARE_NAME} in {folder}, so there is nothing to report: "
+        f"`egostream load SYSTEM --data PATH --rate RATE --out {folder}` makes one"
     )
 
 

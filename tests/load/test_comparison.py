@@ -149,8 +149,9 @@ async def test_a_second_system_that_is_none_is_found_before_the_first_is_loaded(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "give either one SYSTEM, or --compare A B and no SYSTEM"),
-        (("null", "--compare", "null", "rag_raw"), "give either one SYSTEM, or --compare A B and no SYSTEM"),
+        ((), "name the memory system"),
+        (("null", "--compare", "null", "rag_raw"), "give one SYSTEM (or --attach LABEL), or --compare A B"),
+        (("--attach", "mine", "--compare", "null", "null"), "give one SYSTEM (or --attach LABEL)"),
         (("--compare", "null", "null", "--sweep", "rate"), "--sweep looks at one system"),
         (("--compare", "null", "null", "--objective", "lag"), "--objective goes with --sweep"),
     ],

@@ -110,7 +110,7 @@ def test_results_of_before_there_were_pages_can_be_read(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_results_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"there is no compare\.json, sweep\.json, latency\.json"):
+    with pytest.raises(ConfigError, match=r"there is no latency\.json, sweep\.json or compare\.json"):
         write_report(tmp_path)
     (tmp_path / "sweep.json").write_text('{"axis": 1}')
     with pytest.raises(ConfigError, match=r"sweep\.json can't be read: .*axis"):
