@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import count
 from operator import attrgetter
 from statistics import fmean, median
 from typing import Final
@@ -61,12 +62,17 @@ MOST_POINTS: Final = 600
 
 class LagPoint(msgspec.Struct, frozen=True, kw_only=True):
     """How far the lanes were behind at a moment: segments that were due and not remembered, the observations in them,
-    and how much event time the lane that is furthest behind lacked."""
+    and how much event time the lane that is furthest behind lacked. `due_observations` and `remembered_observations`:
+    of all segments that had been due and had been remembered until then. `mean_segments`: over the time since the point
+    before, of which a moment may show anything (where segments are due at such moments, always one more)."""
 
     at_s: float
     segments: int
     observations: int
     event_time_s: float
+    mean_segments: float = 0.0
+    due_observations: int = 0
+    remembered_observations: int = 0
 
 
 class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +108,8 @@ class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
     highest: LagPoint
     lag: tuple[LagPoint, ...]
     processes: tuple[ProcessUse, ...]
+    identity: dict[str, str] = {}
+    """The run's: with `load`, the schedule as JSON, `machine`, and `asked_us`, when it was asked for."""
     clocks: tuple[ClockOffset, ...] = ()
     """The clocks of roles that are not the replayer's."""
     error_us: dict[str, float] = {}
@@ -234,6 +242,7 @@ class LatencyFold:
         observed_s = (self._last_us - self._first_us) / 1e6 if self._last_us > self._first_us else 0.0
         observations = self._observations.total()
         begin_us = min(self._first_us, changes[0].at_us) if changes else self._first_us
+        zero_us, end_us = (changes[0].at_us, changes[-1].at_us) if changes else (None, begin_us)
         return LatencyReport(
             run=self._started.run,
             systems=self._started.systems,
@@ -256,9 +265,10 @@ class LatencyFold:
             highest=highest,
             lag=lag,
             processes=tuple(
-                used(name, samples, begin_us, changes[-1].at_us if changes else begin_us)
+                used(name, samples, begin_us, end_us, zero_us)
                 for name, samples in sorted(self._samples.items())
             ),
+            identity=self._started.identity,
             clocks=clocks,
             error_us=_errors(clocks),
         )
@@ -386,15 +396,18 @@ def _growth(changes: Sequence[_Change]) -> float | None:
 
 
 def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, float]:
-    """The lag each second (or more, if that would be too many points), the greatest of each, and how long it took.
-    `changes` by their time."""
+    """The lag each tenth of a second (or more, if that would be too many points), the greatest of each, and how long it
+    took. `changes` by their time."""
     nothing = LagPoint(at_s=0.0, segments=0, observations=0, event_time_s=0.0)
     if not changes:
         return (), nothing, 0.0
     first_us, span_s = changes[0].at_us, (changes[-1].at_us - changes[0].at_us) / 1e6
-    step_s = max(1, math.ceil(span_s / MOST_POINTS))
+    # in whole tenths, which add up to times that can be read
+    steps_ds = (step * 10**power for power in count() for step in (1, 2, 5))
+    step_ds = next(step for step in steps_ds if step * MOST_POINTS >= span_s * 10)
     points: list[LagPoint] = []
-    segments = observations = 0
+    segments = observations = due = remembered = 0
+    waited_s = last_s = 0.0  # segments × seconds since the last point, and until when
     newest: dict[str, int] = {}
     """Lane → event time up to which its segments were due."""
     known: dict[str, int] = {}
@@ -410,19 +423,28 @@ def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, fl
             segments=segments,
             observations=observations,
             event_time_s=max((behind_s(lane) for lane in newest), default=0.0),
+            mean_segments=waited_s / (at_s - points[-1].at_s) if points and at_s > points[-1].at_s else 0.0,
+            due_observations=due,
+            remembered_observations=remembered,
         )
 
     for change in changes:
         at_s = (change.at_us - first_us) / 1e6
-        while len(points) * step_s < at_s:
-            points.append(point(float(len(points) * step_s)))
+        while (next_s := len(points) * step_ds / 10) < at_s:
+            waited_s += segments * (next_s - last_s)
+            points.append(point(next_s))
+            waited_s, last_s = 0.0, next_s
+        waited_s += segments * (at_s - last_s)
+        last_s = at_s
         lane, segment = change.lane, change.segment
         segments += change.sign
         observations += change.sign * segment.observations
         if change.sign > 0:
+            due += segment.observations
             newest[lane] = max(newest.get(lane, 0), segment.event_time_us)
             known.setdefault(lane, segment.start_time_us)
         else:
+            remembered += 0 if change.failed else segment.observations
             known[lane] = max(known.get(lane, 0), segment.event_time_us)
         if lane in newest:  # else its clock was set back: remembered before it was due
             now = (segments, observations, behind_s(lane))

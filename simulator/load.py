@@ -37,6 +37,7 @@ from simulator.files import write_whole
 from simulator.intake import decode_records, read_events
 from simulator.log.protocol import Log, header_of
 from simulator.models import system_identity, uses_of
+from simulator.machine import this_machine
 from simulator.plan import MAX_PARTITIONS, Plan, RunOptions, announce, check_label
 from simulator.processes import run_processes
 from simulator.run import run_roles, set_up
@@ -131,9 +132,15 @@ def plan_load(
         "language": options.language,
         "streams": ",".join(dataset.lifelogs),
         "systems": options.system or options.attached,
+        "log": "sqlite"
+        if options.log is None or "://" not in options.log
+        else options.log.partition("://")[0],
+        "agents": "in one process" if options.agents is None else str(options.agents),
+        "calls_in_flight": str(options.calls_in_flight),
         "seed": str(load.seed),
         "top_k": str(run_options.top_k),
         "word_budget": str(run_options.word_budget),
+        "machine": msgspec.json.encode(this_machine()).decode(),
         "asked_us": str(wall_us(asked_us)),  # a measurement made again is another one
         **system_identity(settings, specs, prompt_language(options.language)),
     }

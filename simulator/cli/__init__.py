@@ -29,6 +29,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "lag": "Print how far the roles of a run are behind.",
     "replay": "Publish a dataset's observations by the clock.",
     "load": "Offer a load to a memory system, and measure how late it remembers.",
+    "report": "Write what a load came to as an HTML page.",
     "ctl": "Pause, resume or speed up a running replay.",
     "worker": "Run one role as a process of its own, on a shared log.",
     "attach": "Attach your own memory system to a run.",
