@@ -31,6 +31,7 @@ from typing import Final
 import msgspec
 
 from consumers.histogram import Histogram, Percentiles
+from consumers.lags import STAGES
 from simulator.events import (
     AnyEvent,
     DeltaEvent,
@@ -43,7 +44,6 @@ from simulator.events import (
 from simulator.log.protocol import Headers
 from simulator.topics import wall_of
 
-STAGES: Final = ("published", "read", "begun", "ended", "written", "remembered")
 BESIDE: Final = ("ingest", "from_send")
 MOST_POINTS: Final = 600
 

@@ -8,7 +8,7 @@ memory and makes no branch, as in isolation `shared`: so any system can be loade
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from adapters.registry import parse_spec
+from consumers.follow import Watcher, watched
 from consumers.histogram import Histogram
 from consumers.latency import LatencyFold, LatencyReport
 from consumers.monitor import Progress
@@ -119,8 +120,11 @@ def plan_load(
     return LoadPlan(options, Plan(run_options, dataset, (spec,), started, asked_us), offered)
 
 
-async def execute_load(load: LoadPlan, show: Callable[[Progress], None] | None = None) -> LatencyReport:
-    """Offer a load, and write and give what came of it. Cancelled, it leaves a log that can be read.
+async def execute_load(
+    load: LoadPlan, show: Callable[[Progress], None] | None = None, watchers: Iterable[Watcher] = ()
+) -> LatencyReport:
+    """Offer a load, and write and give what came of it. Cancelled, it leaves a log that can be read. `watchers` read
+    along.
 
     Raises:
         ConfigError: the memory system can't be made, or the folder can't be used or holds a run.
@@ -130,7 +134,7 @@ async def execute_load(load: LoadPlan, show: Callable[[Progress], None] | None =
     plan, options = load.plan, load.options
     started = plan.started
     async with set_up(plan, {}, anew=True) as (log, openers, memories):
-        async with anyio.create_task_group() as tasks:
+        async with watched(log, started, watchers), anyio.create_task_group() as tasks:
             tasks.start_soon(meter_process, log, started, "load")
             tasks.start_soon(_cut_short, log, started, options.drain_s, tasks.cancel_scope)
             await run_roles(log, plan, openers, memories, show)

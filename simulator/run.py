@@ -18,6 +18,7 @@ from adapters.memory import LaneContext, MemorySystem
 from adapters.registry import SystemSpec, capabilities, open_system
 from consumers.agent import run_agent
 from consumers.calls import CallLimit, close_all
+from consumers.follow import Watcher, watched
 from consumers.homes import Isolating, new_folder
 from consumers.judging import run_judges
 from consumers.monitor import Progress, monitor
@@ -50,10 +51,12 @@ from simulator.waits import JUDGE_ROLE, agent_role
 _log = structlog.get_logger(__name__)
 
 
-async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) -> Scores:
+async def execute(
+    plan: Plan, show: Callable[[Progress], None] | None = None, watchers: Iterable[Watcher] = ()
+) -> Scores:
     """Run a plan to its end, write its results into `options.out` and give its scores. On a log that holds a part of
     this run it goes on where that ends. Cancelled, it leaves a log that can be read. Nothing is in the folder before
-    every memory system has been made.
+    every memory system has been made. `watchers` read along.
 
     Raises:
         ConfigError: a memory system can't be made, or the folder can't be used or holds another run.
@@ -63,7 +66,8 @@ async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) ->
     """
     options, started = plan.options, plan.started
     async with set_up(plan, noted(options)) as (log, openers, memories):
-        await run_roles(log, plan, openers, memories, show)
+        async with watched(log, started, watchers):
+            await run_roles(log, plan, openers, memories, show)
         results = await read_results(log, started, options.out)
         await anyio.to_thread.run_sync(write_results, options.out, results)
         return results.scores
