@@ -16,7 +16,6 @@ from typing import Final, Literal, NamedTuple, cast
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from consumers.gauges import Labels, State
 from consumers.lags import LaneState, StreamState
@@ -75,8 +74,8 @@ _LANE: Final = ("system", "stream")
 METRICS: Final = (
     Metric(
         "run_info",
-        "Always 1; its labels say what the run is: `code` the version, `dataset` the digest, `isolation` how trajectories "
-        "are kept apart.",
+        "Always 1; its labels say what the run is: code, the version; dataset, its digest; isolation, how trajectories are "
+        "kept apart.",
         lambda state: [
             (
                 (
@@ -114,8 +113,8 @@ METRICS: Final = (
     ),
     Metric(
         "event_time_seconds",
-        "Event time of the newest that was published, in seconds since 1970. Its deriv() is how many times as fast as in "
-        "life the replay goes.",
+        "Event time of the newest that was published, in seconds since 1970. Its deriv() is how many times as fast as "
+        "in life the replay goes.",
         _stream(lambda stream: stream.event_time_us / 1e6),
         ("stream",),
         unit="seconds",
@@ -164,8 +163,8 @@ METRICS: Final = (
     Metric(
         "ingest_latency_seconds",
         "How long after a segment was DUE by the clock a stage of its ingest was reached, however late it was sent (no "
-        "coordinated omission). Stages: published, read, begun, ended, written (the delta handed to the log), remembered "
-        "(read by a consumer: only in a load). Nothing at an infinite rate, where nothing is ever due.",
+        "coordinated omission). Stages: published, read, begun, ended, written (the delta handed to the log), and in a "
+        "load remembered (read by a consumer). Nothing at an infinite rate, where nothing is ever due.",
         lambda state: state.latency,
         ("system", "stage"),
         "histogram",
@@ -173,8 +172,8 @@ METRICS: Final = (
     ),
     Metric(
         "call_duration_seconds",
-        "How long the memory system itself took: ingest, answer (R1, R_F, R2) or commit, failed ones included. An attached "
-        "agent that stamps no begin has none.",
+        "How long the memory system itself took: ingest, answer (R1, R_F, R2) or commit, failed ones included. An "
+        "attached agent that doesn't stamp when it began has none.",
         lambda state: state.calls,
         ("system", "call"),
         "histogram",
@@ -241,7 +240,7 @@ METRICS: Final = (
     # --- what it takes, and what goes wrong
     Metric(
         "model_tokens",
-        "Tokens of language models that memory systems say an ingest, an answer, a commit, or making a branch by replay "
+        "Tokens of language models that memory systems say an ingest, an answer, a commit, or a branch made by replay "
         "took: of the prompt, or of the completion.",
         _count("tokens"),
         ("system", "call", "kind"),
@@ -291,8 +290,8 @@ METRICS: Final = (
 
 
 class StateCollector(Collector):
-    """Collects the state that it was handed last: one reference, replaced as a whole, so that a scrape in another thread
-    sees one moment. Before the first there is nothing."""
+    """Collects the state that it was handed last: one reference, replaced as a whole, so that a scrape in another
+    thread sees one moment. Before the first there is nothing."""
 
     def __init__(self) -> None:
         self.state: State | None = None
@@ -337,5 +336,5 @@ def _histograms(metric: Metric, state: State | None) -> Iterator[tuple[Labels, C
 
 
 def _cumulative(counted: Counted) -> list[tuple[str, float]]:
-    ends = [*(floatToGoString(bound_us / 1e6) for bound_us in BOUNDS_US), "+Inf"]
+    ends = [*(str(bound_us / 1e6) for bound_us in BOUNDS_US), "+Inf"]
     return list(zip(ends, accumulate(counted.counts), strict=True))

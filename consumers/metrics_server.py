@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import re
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from socketserver import TCPServer
 from typing import Any, Final, Self
 from wsgiref.simple_server import WSGIRequestHandler
 
+import structlog
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from consumers.exposition import StateCollector
 from consumers.gauges import State
 from simulator.errors import ConfigError
+
+_log = structlog.get_logger(__name__)
 
 LINGER_S: Final = 15.0
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
@@ -48,7 +52,8 @@ class MetricsServer:
         self._app = make_wsgi_app(registry)
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            self._http = _server(found[0][0])(found[0][4][:2], _Handler)
+            family, place = found[0][0], found[0][4]
+            self._http = _server(family)((str(place[0]), int(place[1])), _Handler)
         except (OSError, UnicodeError) as error:  # the latter of a host name that can't be one
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"can't serve metrics on {address}: {reason}") from error
@@ -87,8 +92,9 @@ class MetricsServer:
 
     def _fetched(self, state: State | None) -> None:
         with self._changed:
-            self._sent = state
-            self._changed.notify_all()
+            if state is self._collector.state:
+                self._sent = state
+                self._changed.notify_all()
 
 
 class _Body:
@@ -109,7 +115,7 @@ class _Handler(WSGIRequestHandler):
     timeout = 10.0  # a client that says nothing holds a thread for no longer
 
     def log_message(self, *_: object) -> None:
-        """Nothing: standard error is for the run's progress."""
+        """Say nothing: standard error is for the run's progress."""
 
 
 def _server(family: socket.AddressFamily) -> type[ThreadingWSGIServer]:
@@ -121,5 +127,9 @@ def _server(family: socket.AddressFamily) -> type[ThreadingWSGIServer]:
             TCPServer.server_bind(self)
             self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
             self.setup_environ()
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            """One line, and not a traceback: most often a client that went away."""
+            _log.warning("scrape_failed", client=str(client_address), reason=repr(sys.exception()))
 
     return Server
