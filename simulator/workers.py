@@ -53,7 +53,13 @@ async def replayer_worker(plan: Plan, show: Callable[[Progress], None] | None = 
 
 
 async def agent_worker(
-    url: str, run: str, spec: SystemSpec, *, wait_s: float = 60.0, attached: bool = False
+    url: str,
+    run: str,
+    spec: SystemSpec,
+    *,
+    wait_s: float = 60.0,
+    attached: bool = False,
+    call_timeout_s: float = 600.0,
 ) -> None:
     """Drive one of the run's systems. Only a privileged one reads the anchors. Raises ConfigError where the run has
     no such system."""
@@ -69,7 +75,14 @@ async def agent_worker(
         anchors = await read_anchors(log, started.run) if capabilities(spec).privileged else []
         async with memory_folder([spec], user_base()) as folder:
             opener = Opener(spec, started, anchors, folder)
-            await run_agent(log, started, spec.label, opener.open, isolating=opener.isolating)
+            await run_agent(
+                log,
+                started,
+                spec.label,
+                opener.open,
+                isolating=opener.isolating,
+                call_timeout_s=call_timeout_s,
+            )
 
 
 def _check_same(spec: SystemSpec, started: RunStartedEvent) -> None:

@@ -107,6 +107,7 @@ Examples:
     metavar="N",
     help="Ingests under way at once.",
 )
+@common.call_timeout_option
 @click.option(
     "--seed",
     type=int,
@@ -159,6 +160,7 @@ def load(
     streams: tuple[str, ...],
     language: Literal["en", "zh", "both"],
     calls_in_flight: int,
+    call_timeout_s: float,
     seed: int,
     axis: Axis | None,
     objective: str | None,
@@ -212,6 +214,7 @@ def load(
         language=language,
         streams=streams or None,
         calls_in_flight=calls_in_flight,
+        call_timeout_s=call_timeout_s,
         overwrite=overwrite,
     )
     if axis is not None:

@@ -87,11 +87,14 @@ def replayer(options: RunOptions, settings: common.Settings) -> None:
 @_log_needed
 @_run_needed
 @_wait
+@common.call_timeout_option
 @common.command_options
-def agent(system: str, log_url: str, run: str, wait_s: float, settings: common.Settings) -> None:
+def agent(
+    system: str, log_url: str, run: str, wait_s: float, call_timeout_s: float, settings: common.Settings
+) -> None:
     """Drive one memory system, or share its lanes with other agents of the same system."""
     spec = parse_spec(system)
-    common.run_async(partial(agent_worker, log_url, run, spec, wait_s=wait_s))
+    common.run_async(partial(agent_worker, log_url, run, spec, wait_s=wait_s, call_timeout_s=call_timeout_s))
     if settings.json:
         common.print_json({"role": f"agent.{spec.label}", "ended": True})
 
