@@ -74,8 +74,8 @@ _LANE: Final = ("system", "stream")
 METRICS: Final = (
     Metric(
         "run_info",
-        "Always 1; its labels say what the run is: code, the version; dataset, its digest; isolation, how trajectories are "
-        "kept apart.",
+        "Always 1; its labels say what the run is: code, the version; dataset, its digest; isolation, how trajectories "
+        "are kept apart.",
         lambda state: [
             (
                 (

@@ -116,14 +116,13 @@ class Gauges:
         self._started = started
         self._lags = Lags(started, remembered)
         systems, topics = started.systems, sorted(set(TOPIC_OF_KIND.values()))
-        answered = ("answered", "failed")
         # What can be foreseen stands at zero from the beginning: else the first of a kind is no increase.
         self._counts: dict[str, Counter[Labels]] = {
             "tasks": _zeros(systems, ("T1", "T2")),
-            "responses": _zeros(systems, ("R1", "R_F", "R2"), answered),
+            "responses": _zeros(systems, ("R1", "R_F", "R2"), ("answered", "failed")),
             "feedback": _zeros(systems, ("affirm", "revise")),
             "commits": _zeros(systems),
-            "committed": _zeros(systems, answered),
+            "committed": _zeros(systems, ("stored", "failed")),
             "begun": _zeros(systems),
             "closed": _zeros(systems, ("whole", "early")),
             "verdicts": _zeros(systems, METRICS[: 5 if started.ablate_commit else 4], get_args(Outcome)),
@@ -216,7 +215,7 @@ class Gauges:
                 if event.phase == "T1":
                     self._begin(event.trajectory, system)
             case ResponseEvent():
-                self._count("responses", system, event.phase, _answered(event.error))
+                self._count("responses", system, event.phase, "answered" if event.error is None else "failed")
                 self._spend(system, "answer", event.usage)
                 self._spend(system, "replay", event.replayed.usage)
                 self._time(system, "answer", headers)
@@ -227,7 +226,7 @@ class Gauges:
                 if event.keep_uncommitted and event.trajectory not in self._closed:
                     self._open.setdefault(event.trajectory, _Trajectory(system)).branches = 2
             case CommittedEvent():
-                self._count("committed", system, _answered(event.error))
+                self._count("committed", system, "stored" if event.error is None else "failed")
                 self._spend(system, "commit", event.usage)
                 self._spend(system, "replay", event.replayed.usage)
                 self._time(system, "commit", headers)
@@ -304,10 +303,6 @@ def _zeros(*labels: Iterable[str]) -> Counter[Labels]:
 
 def _system(lane: str) -> str:
     return lane.partition("@")[0]
-
-
-def _answered(error: str | None) -> str:
-    return "answered" if error is None else "failed"
 
 
 def _process(samples: Sequence[_Sample]) -> ProcessState:

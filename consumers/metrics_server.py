@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from socketserver import TCPServer
-from typing import Any, Final, Self
+from typing import Any, Self
 from wsgiref.simple_server import WSGIRequestHandler
 
 import structlog
@@ -24,7 +24,6 @@ from simulator.errors import ConfigError
 
 _log = structlog.get_logger(__name__)
 
-LINGER_S: Final = 15.0
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\s:/\[\]]+)):(?P<port>\d{1,5})")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import anyio.to_thread
 import msgspec
 from msgspec.structs import replace
 
+from consumers.follow import Watcher
 from consumers.monitor import Progress
 from producers.datasets import read_dataset
 from simulator.errors import ConfigError
@@ -28,9 +29,11 @@ async def execute_sweep(
     again: int = 1,
     tell: Callable[[Measured], None] = lambda _: None,
     show: Callable[[Progress], None] | None = None,
+    watchers: Iterable[Watcher] = (),
 ) -> Found:
     """Measure loads from the one in `options` on, each in a folder of its own below `options.out`; write and give what
-    was found. `tell` hears of each load. Raises what a load raises, and ConfigError where the folder holds a sweep."""
+    was found. `tell` hears of each load, `watchers` read along with each. Raises what a load raises, and
+    ConfigError where the folder holds a sweep."""
     load, path = options.load, options.out / SWEEP_NAME
     if axis == "wearers" and load.rate is None:
         raise ConfigError(
@@ -55,7 +58,7 @@ async def execute_sweep(
             at = replace(load, observations_per_second=value)
         out = options.out / f"{len(points) + 1:02d}-{value:.6g}"
         plan = await anyio.to_thread.run_sync(plan_load, replace(options, out=out, load=at), dataset)
-        report = await execute_load(plan, show)
+        report = await execute_load(plan, show, watchers)
         measured = Measured(value=value, kept=objective.kept(report), report=report)
         search.tell(value, measured.kept)
         points.append(measured)

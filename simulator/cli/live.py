@@ -1,27 +1,31 @@
 """The live view of a load: what `consumers.gauges` knows, on a terminal, twice a second.
 
-It is text laid out by hand: rich's tables take several times as long, and whatever the view takes is taken from the load
-that it shows. Needs the extra `egostream[load]`.
+It is text laid out by hand: rich's tables take several times as long, and whatever the view takes is taken from the
+load that it shows. Needs the extra `egostream[load]`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from rich.live import Live
 from rich.text import Text
 
+from consumers.follow import Watcher
 from consumers.gauges import State
 from consumers.histogram import Histogram
 from consumers.lags import LaneState
 from consumers.monitor import Progress
 from simulator.cli import common
+from simulator.cli.metrics import Tell, watching
 from simulator.cli.progress import Update, progress_bar
 
 _PER_S: Final = 2
 _LANES: Final = 4
+_NAME: Final = 32
+"""Characters of a name."""
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
 _SPARK_WIDTH: Final = 48
 _WHOLE_EVERY: Final = 4
@@ -64,7 +68,9 @@ class LiveView:
     def _lines(self, state: State) -> Iterator[Text]:
         recent, lanes = state.recent, state.lanes
         yield Text.assemble(
-            (self._title, "bold"), " ", (", ".join(state.started.systems), "bold"), "  ", self._time(state)
+            (f"{self._title} {_short(', '.join(state.started.systems), _NAME)}", "bold"),
+            "  ",
+            self._time(state),
         )
         for name, observations, segments in (
             ("offered", recent.offered_observations_per_s, recent.offered_segments_per_s),
@@ -75,7 +81,7 @@ class LiveView:
         due = sum(lane.remembered + lane.failed + lane.lag_segments for lane in lanes)
         total = sum(state.started.segments.values()) * len(state.started.systems)
         done = sum(lane.remembered for lane in lanes)
-        yield _line("remembered", f"{done:,} of {due:,} segments due, {total:,} in all")
+        yield _line("remembered", f"{done:>10,} of {due:,} segments due, {total:,} in all")
         yield _line(
             "latency",
             f"last 10 s p50 {_time(recent.p50_us)}  p99 {_time(recent.p99_us)}   since the start p50 "
@@ -83,7 +89,7 @@ class LiveView:
             f"{_time(self._percentiles and self._percentiles[1])}",
         )
         yield _line("lag", f"{self._lag}  {due - done - failed:,} segments, at most {self._lag.most:,}")
-        yield from map(_lane_line, worst(lanes, _LANES))
+        yield from (_lane_line(lane, len(state.started.systems) > 1) for lane in worst(lanes, _LANES))
         for name, process in state.processes.items():
             shares = f"{_share(process.cpu)} of a core, {_size(process.rss_bytes)}"
             if process.children_rss_bytes:
@@ -100,7 +106,7 @@ class LiveView:
         elapsed_s = (state.now_us - state.begun_us) / 1e6
         if self._replayed_us is not None:
             left_s = self._drain_s - (state.now_us - self._replayed_us) / 1e6
-            return f"all was due; waiting for what is owed, for {max(0.0, left_s):.0f} s at most"
+            return f"all was due; waits {max(0.0, left_s):.0f} s at most for what is owed"
         left_s = max(0.0, self._duration_s - elapsed_s)
         return f"{min(elapsed_s, self._duration_s):.0f} of {self._duration_s:g} s, {left_s:.0f} s left"
 
@@ -141,29 +147,46 @@ def worst(lanes: tuple[LaneState, ...], count: int) -> list[LaneState]:
     return sorted(behind, key=lambda lane: (-lane.lag_event_time_s, lane.system, lane.stream))[:count]
 
 
+class Shown(NamedTuple):
+    """What a load is to be run with so that it shows: see `simulator.load.execute_load`."""
+
+    show: Callable[[Progress], None] | None
+    watchers: tuple[Watcher, ...]
+
+
 @contextmanager
 def load_shown(
-    title: str, duration_s: float, drain_s: float, quiet: bool, plain: Callable[[Update, Progress], None]
-) -> Iterator[tuple[Callable[[Progress], None] | None, LiveView | None]]:
+    title: str,
+    duration_s: float,
+    drain_s: float,
+    quiet: bool,
+    plain: Callable[[Update, Progress], None],
+    tell: Tell | None,
+) -> Iterator[Shown]:
     """What shows a load: a live view on a terminal that can move its cursor, else lines now and then by `plain`. The
-    view is gone at the end: what comes then says more."""
+    view is gone at the end: what comes then says more. `tell` hears of the state as well."""
     if quiet or not common.err.is_terminal or common.err.is_dumb_terminal:
         with progress_bar(title, quiet) as update:
-            yield lambda progress: plain(update, progress), None
+            yield Shown(lambda progress: plain(update, progress), watching(tell))
         return
     view = LiveView(title, duration_s, drain_s)
     with Live(view, console=common.err, refresh_per_second=_PER_S, transient=True):
-        yield None, view
+        yield Shown(None, watching(tell, view.show, remembered=view.remembered))
 
 
 def _line(name: str, text: str, style: str = "") -> Text:
     return Text.assemble((f"{name:<11}", "dim"), (text, style))
 
 
-def _lane_line(lane: LaneState) -> Text:
-    name = f"{lane.system}@{lane.stream}"
+def _lane_line(lane: LaneState, several: bool) -> Text:
+    name = _short(f"{lane.system}@{lane.stream}" if several else lane.stream, _NAME)
     behind = f"{lane.lag_segments:>7,} segments  {lane.lag_event_time_s:>11,.0f} s of life"
-    return _line("", f"{name:<32.32}{behind}{'  given up' if lane.given_up else ''}")
+    return _line("", f"{name:<{_NAME}}{behind}{'  given up' if lane.given_up else ''}")
+
+
+def _short(name: str, most: int) -> str:
+    """Its end says more than its beginning: a class, a stream."""
+    return name if len(name) <= most else f"…{name[-most + 1 :]}"
 
 
 def _troubles(state: State, failed: int) -> Iterator[Text]:

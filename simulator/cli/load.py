@@ -11,7 +11,8 @@ from rich.table import Table
 
 from producers.arrivals import Arrivals, Load
 from simulator.cli import common
-from simulator.cli.progress import Update, files_progress, progress_bar
+from simulator.cli.metrics import Tell, metrics_options
+from simulator.cli.progress import Update, files_progress
 from simulator.errors import ConfigError
 from simulator.eventtime import format_event_time
 from simulator.runfolder import LATENCY_NAME, SWEEP_NAME, log_path
@@ -145,6 +146,7 @@ Examples:
     help="With --sweep: measure each of the two ends so many times more, to see whether they say the same again.",
 )
 @common.command_options
+@metrics_options
 def load(
     system: str,
     data: str,
@@ -166,6 +168,7 @@ def load(
     objective: str | None,
     tolerance: float,
     again: int,
+    tell: Tell | None,
     settings: common.Settings,
 ) -> int:
     """Offer observations to SYSTEM by the clock, whether or not it keeps up, and measure how late it remembers.
@@ -188,6 +191,7 @@ def load(
     Needs `pip install 'egostream[load]'`.
     """
     try:
+        from simulator.cli.live import load_shown
         from simulator.load import LoadOptions, execute_load, plan_load
         from simulator.sweep import LAG
     except ModuleNotFoundError as error:
@@ -218,7 +222,7 @@ def load(
         overwrite=overwrite,
     )
     if axis is not None:
-        return _sweep(options, axis, objective or LAG, tolerance, again, settings)
+        return _sweep(options, axis, objective or LAG, tolerance, again, tell, settings)
     if objective is not None:
         raise ConfigError("--objective goes with --sweep: it says what the sweep looks for")
     with files_progress("reading", settings.quiet) as files:
@@ -231,8 +235,8 @@ def load(
             f"{offered.rate:,.6g} × real time for {duration_s:g} s"
         )
     try:
-        with progress_bar("loading", settings.quiet) as update:
-            report = common.run_async(partial(execute_load, plan, partial(_show, update)))
+        with load_shown("loading", options.load.duration_s, drain_s, settings.quiet, _show, tell) as shown:
+            report = common.run_async(partial(execute_load, plan, *shown))
     except KeyboardInterrupt as error:
         raise common.StoppedError(f"stopped; what was published is in {log_url or log_path(out)}") from error
     if settings.json:
@@ -246,9 +250,16 @@ def load(
 
 
 def _sweep(
-    options: LoadOptions, axis: Axis, objective: str, tolerance: float, again: int, settings: common.Settings
+    options: LoadOptions,
+    axis: Axis,
+    objective: str,
+    tolerance: float,
+    again: int,
+    tell: Tell | None,
+    settings: common.Settings,
 ) -> int:
     """Exit code 4 says that there is no answer within reach, or that an end said now this and now that."""
+    from simulator.cli.live import load_shown
     from simulator.sweep import Objective
     from simulator.sweeping import execute_sweep
 
@@ -256,12 +267,14 @@ def _sweep(
     asked = options.load
     unit = "wearers" if axis == "wearers" else "× real time" if asked.rate is not None else "observations/s"
 
-    def tell(measured: Measured) -> None:
+    def say(measured: Measured) -> None:
         if not settings.quiet:
             common.note(f"{measured.value:,.6g} {unit}: {'kept' if measured.kept else 'broken'}")
 
     try:
-        with progress_bar("sweeping", settings.quiet) as update:
+        load = options.load
+        with load_shown("sweeping", load.duration_s, options.drain_s, settings.quiet, _show, tell) as shown:
+            show, watchers = shown
             found = common.run_async(
                 partial(
                     execute_sweep,
@@ -270,8 +283,9 @@ def _sweep(
                     aim,
                     tolerance=tolerance,
                     again=again,
-                    tell=tell,
-                    show=partial(_show, update),
+                    tell=say,
+                    show=show,
+                    watchers=watchers,
                 )
             )
     except KeyboardInterrupt as error:

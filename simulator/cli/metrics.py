@@ -34,7 +34,8 @@ linger_option = click.option(
 
 
 def metrics_options(function: Callable[..., T]) -> Callable[..., T]:
-    """Add `--metrics` and `--linger`; the command gets `metrics` and `linger_s`."""
+    """Add `--metrics` and `--linger`. The server is there before the command begins, and lingers after it unless that
+    fails; the command gets `tell`, what to tell of the run's state, None without `--metrics`."""
 
     @click.option(
         "--metrics",
@@ -44,32 +45,40 @@ def metrics_options(function: Callable[..., T]) -> Callable[..., T]:
     )
     @linger_option
     @functools.wraps(function)
-    def with_options(*args: Any, **options: Any) -> T:
-        return function(*args, **options)
+    def with_options(
+        *args: Any, metrics: str | None, linger_s: float, settings: common.Settings, **options: Any
+    ) -> T:
+        with serving(metrics, linger_s, settings.quiet) as tell:
+            return function(*args, tell=tell, settings=settings, **options)
 
     return with_options
 
 
 @contextmanager
 def serving(address: str | None, linger_s: float, quiet: bool) -> Iterator[Tell | None]:
-    """Serve from before the body until after it; gives what to tell of the run's state, None without an address. Once
-    the body is done, it waits for one more fetch. Raises ConfigError where nothing can be served there."""
+    """Serve from before the body until after it; gives what to tell of the run's state, None without an address. Raises
+    ConfigError where nothing can be served there."""
     if address is None:
         yield None
         return
-    with open_server(address) as server:
-        if not quiet:
-            common.note(f"metrics: {server.url}")
+    with open_server(address) as server, lingering(server, linger_s, quiet):
         yield server.set
-        if not server.linger(0) and linger_s:
-            if not quiet:
-                common.note(
-                    f"metrics stay at {server.url} until they are fetched, for {linger_s:g} s at most"
-                )
-            try:
-                server.linger(linger_s)
-            except KeyboardInterrupt:
-                return  # all was done: who doesn't want to wait loses nothing
+
+
+@contextmanager
+def lingering(server: MetricsServer, linger_s: float, quiet: bool) -> Iterator[None]:
+    """Say where the metrics are. Once the body is done, and has not failed, wait until they are fetched once more."""
+    if not quiet:
+        common.note(f"metrics: {server.url}")
+    yield
+    if server.linger(0) or not linger_s:
+        return
+    if not quiet:
+        common.note(f"metrics stay at {server.url} until they are fetched once more, {linger_s:g} s at most")
+    try:
+        server.linger(linger_s)
+    except KeyboardInterrupt:
+        return  # all was done: who doesn't want to wait loses nothing
 
 
 def open_server(address: str) -> MetricsServer:
@@ -85,7 +94,7 @@ def open_server(address: str) -> MetricsServer:
     return MetricsServer(address)
 
 
-def watchers(
+def watching(
     *tells: Tell | None, remembered: Callable[[int], None] = lambda late_us: None
 ) -> tuple[Watcher, ...]:
     """Who follows a run, to tell those that there are: nobody for none."""
