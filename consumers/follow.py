@@ -58,9 +58,11 @@ async def follow(
     topics = [topic for topic in Topics.of(started.run) if topic != Topics.of(started.run).anchors]
     tell(gauges.state(wall_us()))
     async with log.subscribe(topics) as subscription:
-        while not (gauges.over or over.is_set()):
+        while not over.is_set():
             records = await subscription.poll(max_records=_BATCH, timeout_s=_FETCH_S)
             feed(gauges, started.run, records)
+            if gauges.over:
+                break  # that is told once, with all that there is
             tell(gauges.state(wall_us()))
             if len(records) < _BATCH:
                 with anyio.move_on_after(LOOK_S):
