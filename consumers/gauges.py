@@ -151,7 +151,7 @@ class Gauges:
     def observed(self, stream: str, event_time_us: int, headers: Headers) -> None:
         """Take an observation in: of the many, nothing is needed that its value says."""
         wall_us, due_us = wall_of(headers), wall_of(headers, "due_us")
-        if self._lags.observed(stream, event_time_us, wall_us if due_us is None else due_us):
+        if self._lags.observed(stream, event_time_us, due_us, wall_us):
             self._counts["events"]["observations",] += 1
             self._wrote(REPLAYER_ROLE, wall_us)
 
@@ -293,7 +293,7 @@ class Gauges:
             open_branches=dict(branches),
             processes={name: _process(samples) for name, samples in sorted(self._samples.items())},
             last_us={role: us for role, us in self._last_us.items() if us},
-            recent=self._lags.recent(now_us),
+            recent=self._lags.recent(now_us, replayed=self._replayed),
         )
 
 

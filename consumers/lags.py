@@ -48,12 +48,15 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recent(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest 10 seconds, all lanes together: offered by when it was due, achieved by when it was remembered."""
+    """10 seconds, all lanes together: achieved, the newest, by when it was remembered; offered, the newest of which
+    anything was published, by when it was due. `late_us`: how long after it was due the newest observation was
+    published: by how much the replay is late itself."""
 
     offered_observations_per_s: float | None
     offered_segments_per_s: float | None
     achieved_observations_per_s: float | None
     achieved_segments_per_s: float | None
+    late_us: int | None
     latencies: int
     p50_us: int | None
     p99_us: int | None
@@ -127,21 +130,29 @@ class Lags:
         self._took = RecentTimes()
         self.begun_us: int | None = None
         """When the first observation was due, or published if none is due by a clock."""
+        self._newest_us = 0
+        """When the newest was."""
+        self._late_us: int | None = None
 
     # --- what comes in --------------------------------------------------------------------------------------
 
-    def observed(self, stream: str, event_time_us: int, due_us: int | None) -> bool:
-        """Take an observation in. `due_us`: when it was due, or published if none is. False of no stream here."""
+    def observed(self, stream: str, event_time_us: int, due_us: int | None, published_us: int | None) -> bool:
+        """Take an observation in. `due_us`: None where none is due by a clock. False of no stream here."""
         found = self._streams.get(stream)
         if found is None:
             return False
         found.observations += 1
         if event_time_us > found.event_time_us:
             found.event_time_us = event_time_us
-        if due_us is not None:
-            self._due.add(due_us)
-            if self.begun_us is None or due_us < self.begun_us:
-                self.begun_us = due_us
+        at_us = published_us if due_us is None else due_us
+        if at_us is not None:
+            self._due.add(at_us)
+            if self.begun_us is None or at_us < self.begun_us:
+                self.begun_us = at_us
+            if at_us > self._newest_us:
+                self._newest_us = at_us
+                if due_us is not None and published_us is not None:
+                    self._late_us = max(0, published_us - due_us)
         return True
 
     def closed(self, event: SegmentClosedEvent, headers: Headers) -> None:
@@ -272,12 +283,15 @@ class Lags:
             lag_event_time_s=0.0 if known_us is None else (stream.end_us - known_us) / 1e6,
         )
 
-    def recent(self, now_us: int) -> Recent:
-        """The 10 seconds before a wall time."""
+    def recent(self, now_us: int, *, replayed: bool) -> Recent:
+        """The 10 seconds before a wall time. `replayed`: nothing further is offered."""
         took_us = self._took.values(now_us)
+        # A replay that can't keep its own pace offers as much as ever, only later: what is due by now it has not
+        # published yet, and that would look like nothing.
+        until_us = now_us if replayed else min(now_us, self._newest_us)
 
         def offered(window: RateWindow) -> float | None:
-            per_s = window.per_s(now_us)
+            per_s = window.per_s(until_us)
             return None if per_s is None else max(1, self._systems) * per_s  # each system gets all of it
 
         return Recent(
@@ -285,6 +299,7 @@ class Lags:
             offered_segments_per_s=offered(self._due_segments),
             achieved_observations_per_s=self._done.per_s(now_us),
             achieved_segments_per_s=self._done_segments.per_s(now_us),
+            late_us=self._late_us,
             latencies=len(took_us),
             p50_us=percentile(took_us, 50),
             p99_us=percentile(took_us, 99),

@@ -24,6 +24,7 @@ from simulator.cli.progress import Update, progress_bar
 
 _PER_S: Final = 2
 _LANES: Final = 4
+_LATE_US: Final = 500_000
 _NAME: Final = 32
 """Characters of a name."""
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
@@ -191,6 +192,13 @@ def _short(name: str, most: int) -> str:
 
 def _troubles(state: State, failed: int) -> Iterator[Text]:
     """What a person should see at once."""
+    late_us = state.recent.late_us or 0
+    if late_us > _LATE_US and not state.replayed:
+        yield _line(
+            "LATE",
+            f"the replay itself is {_time(late_us).strip()} late: no more can be offered here",
+            "bold red",
+        )
     if failed:
         yield _line("FAILED", f"{failed:,} segments were not ingested", "bold red")
     if unanswered := _sum(state, "responses", "failed") + _sum(state, "committed", "failed"):

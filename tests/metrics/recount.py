@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from consumers.gauges import State
@@ -25,6 +26,7 @@ from simulator.events import (
 )
 from simulator.intake import decode_records, read_to_end
 from simulator.log.protocol import Log, StoredRecord
+from simulator.runfolder import open_run
 from simulator.topics import Topics
 
 
@@ -95,6 +97,12 @@ def recount(started: RunStartedEvent, records: Sequence[StoredRecord]) -> dict[s
 
 
 _CALL = {DeltaEvent: "ingest", ResponseEvent: "answer", CommittedEvent: "commit"}
+
+
+async def recounted(out: Path) -> dict[str, Any]:
+    """The same of a run in its folder."""
+    async with open_run(out) as (log, started):
+        return recount(started, await stored(log, started))
 
 
 def counted(state: State) -> dict[str, Any]:

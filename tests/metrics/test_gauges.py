@@ -19,8 +19,10 @@ from producers.arrivals import Load
 from simulator.events import (
     DeadLetterEvent,
     LaneFailedEvent,
+    ObservationEvent,
     ProcessSampleEvent,
     ReadyEvent,
+    ReplayEndedEvent,
     ResponseEvent,
     RunStartedEvent,
 )
@@ -162,18 +164,38 @@ def test_a_release_covers_all_before_it() -> None:
         assert (remembered.n, remembered.sum_us) == (3, (60 - 0) + (60 - 10) + (70 - 20))
 
 
+def observed(seq: int, due_us: int, published_us: int) -> Fed:
+    event = ObservationEvent(
+        id=f"A/obs/{seq}", run="run", event_time_us=seq, stream="A", seq=seq, source="dialog", text="said"
+    )
+    return event, stamped(due_us=NOW_US + due_us, wall_us=NOW_US + published_us)
+
+
+def test_a_replay_that_is_late_offers_no_less() -> None:
+    """10 a second were due from -40 s to now; only those until 20 s ago were published, the last right now."""
+    fed = [observed(n, n * 100_000 - 30_000_000, 10_000_000) for n in range(200)]
+    recent = folded(fed).recent
+    assert recent.offered_observations_per_s == 10.0
+    assert recent.late_us == 20_100_000
+    ended = ReplayEndedEvent(id="replay/ended", run="run", event_time_us=0, observations=200)
+    assert folded([*fed, (ended, stamped(wall_us=NOW_US))]).recent.offered_observations_per_s == 0.0
+
+
 def test_the_newest_ten_seconds() -> None:
     """100 observations in each segment, due and remembered each second; the agent 2 s late."""
     fed: list[Fed] = []
     for i in range(-20, 10):
         at_us = i * 1_000_000
         fed += [
+            *(observed(i * 100 + n, at_us - 10_000 * n, at_us + 30) for n in range(100)),
             closed("A", i + 20, at_us, at_us, size=100),
             delta("it@A", i + 20, wall_us=at_us + 1_500_000),
             released("it@A", i + 20, at_us + 2_000_000),
         ]
     recent = folded(fed).recent
     assert recent.offered_segments_per_s == 1.0
+    assert recent.offered_observations_per_s == 100.0
+    assert recent.late_us == 30
     assert recent.achieved_segments_per_s == 1.0  # those due from -2 s to 7 s
     assert recent.achieved_observations_per_s == 100.0
     assert (recent.latencies, recent.p50_us, recent.p99_us) == (11, 2_000_000, 2_000_000)

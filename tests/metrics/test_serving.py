@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+from prometheus_client.metrics_core import Metric
 
 from consumers.exposition import METRICS
 from consumers.follow import follow
@@ -22,23 +23,17 @@ from simulator.errors import ConfigError
 from simulator.load import LoadOptions, execute_load, plan_load
 from simulator.plan import RunOptions, plan_run
 from simulator.run import execute
-from simulator.runfolder import open_run
 from tests.cli.helpers import SCRIPT, egostream, environment, one_line
 from tests.load.test_latency import started
-from tests.metrics.recount import bucketed, nonzero, recount, stored
+from tests.metrics.recount import bucketed, nonzero, recounted
 from tests.metrics.scraping import DEADLINE_S, OPENMETRICS, announced, as_counted, fetch, histogram, values
 
 DATA = "synthetic:seed=5,wearers=2,segments_per_day=6,observations_per_segment=4,anchors_per_day=4"
 LOAD = Load(wearers=3, duration_s=1.5, rate=1500)
 
 
-async def scrape(url: str, accept: str = "text/plain"):  # type: ignore[no-untyped-def]  # as `fetch`
+async def scrape(url: str, accept: str = "text/plain") -> list[Metric]:
     return await anyio.to_thread.run_sync(fetch, url, accept)
-
-
-async def recounted(out: Path):  # type: ignore[no-untyped-def]  # as `recount`
-    async with open_run(out) as (log, begun):
-        return recount(begun, await stored(log, begun))
 
 
 async def test_after_a_run_they_are_what_the_log_holds(tmp_path: Path) -> None:
