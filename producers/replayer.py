@@ -195,7 +195,7 @@ class _Replay:
                     await real.wait(anyio.Event(), gap_s)  # likewise
                 else:
                     await self._publish_timed()
-        await self._lanes.await_attached({stream: part.segments.stop - 1 for stream, part in parts.items()})
+        await self._lanes.finish({stream: part.segments.stop - 1 for stream, part in parts.items()})
         if not ended:
             await self._end()
         wall_s = real.now() - began_s
