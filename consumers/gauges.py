@@ -18,6 +18,7 @@ from typing import Final, get_args
 import msgspec
 
 from consumers.lags import Lags, LaneState, Recent, StreamState
+from consumers.process_use import Sample
 from consumers.status import role_of
 from consumers.windows import WINDOW_S, Buckets, Counted
 from simulator.events import (
@@ -45,7 +46,7 @@ from simulator.events import (
 )
 from simulator.log.protocol import Headers
 from simulator.protocols.streammembench import METRICS
-from simulator.topics import TOPIC_OF_KIND, wall_of
+from simulator.topics import TOPIC_OF_KIND, boot_of, wall_of
 from simulator.waits import CONDUCTOR_ROLE, JUDGE_ROLE, REPLAYER_ROLE, agent_role
 
 Labels = tuple[str, ...]
@@ -97,15 +98,6 @@ class _Trajectory(msgspec.Struct):
     branches: int = 1
 
 
-class _Sample(msgspec.Struct, frozen=True):
-    wall_us: int
-    cpu_us: int
-    children_cpu_us: int
-    rss_bytes: int
-    children_rss_bytes: int
-    loop_lag_us: int
-
-
 class Gauges:
     """Feed it a run's events; ask for the state at any time. `remembered` hears each latency from due to remembered, in
     microseconds."""
@@ -135,7 +127,7 @@ class Gauges:
         self._closed: dict[str, bool] = {}
         """Trajectory → whether its T1 was read."""
         self._buried: set[str] = set()
-        self._samples: dict[str, deque[_Sample]] = {}
+        self._samples: dict[str, deque[Sample]] = {}
         self._last_us = dict.fromkeys(
             (REPLAYER_ROLE, CONDUCTOR_ROLE, JUDGE_ROLE, *map(agent_role, systems)), 0
         )
@@ -165,6 +157,8 @@ class Gauges:
             return  # nobody's of this run: it is buried
         self._wrote(role_of(event), wall_of(headers))
         match event:
+            case RunStartedEvent():
+                self._lags.began(boot_of(headers))
             case SegmentClosedEvent():
                 self._lags.closed(event, headers)
             case DeltaEvent():
@@ -259,12 +253,12 @@ class Gauges:
     # --- processes ------------------------------------------------------------------------------------------
 
     def _take_sample(self, event: ProcessSampleEvent, headers: Headers) -> None:
-        found = [wall_of(headers, name) for name in _Sample.__struct_fields__]
-        if None in found:
+        sample = Sample.of(headers)
+        if sample is None:
             return
         samples = self._samples.setdefault(event.process, deque())
-        samples.append(_Sample(*(value or 0 for value in found)))
-        while samples[-1].wall_us - samples[0].wall_us > WINDOW_S * 1e6:
+        samples.append(sample)
+        while samples[-1].at_us - samples[0].at_us > WINDOW_S * 1e6:
             samples.popleft()
 
     # --- what it comes to -----------------------------------------------------------------------------------
@@ -305,9 +299,9 @@ def _system(lane: str) -> str:
     return lane.partition("@")[0]
 
 
-def _process(samples: Sequence[_Sample]) -> ProcessState:
+def _process(samples: Sequence[Sample]) -> ProcessState:
     first, last = samples[0], samples[-1]
-    span_us = last.wall_us - first.wall_us
+    span_us = last.at_us - first.at_us
 
     def share(used_us: int) -> float | None:
         # a child that ended is in none of the later samples

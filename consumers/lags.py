@@ -4,6 +4,9 @@ The stages are those of `consumers.latency`, and so are the latencies, once a ru
 had been read only in a run without trajectories, where nothing else holds it up: elsewhere there is no stage
 `remembered`, and a segment counts as remembered when its delta was written.
 
+Stamps by another clock than the replayer's (headers say whose) are left out: by how much that is off is known once a
+load is over, and `consumers.latency` then corrects them.
+
 Topics may come in any order between each other. What is kept of a segment goes when every lane has settled it: when
 both its end and the lane's delta were read.
 """
@@ -19,7 +22,7 @@ import msgspec
 from consumers.windows import Buckets, Counted, RateWindow, RecentTimes, percentile
 from simulator.events import DeltaEvent, RunStartedEvent, SegmentClosedEvent, SegmentReleasedEvent
 from simulator.log.protocol import Headers
-from simulator.topics import wall_of
+from simulator.topics import boot_of, wall_of
 
 STAGES: Final = ("published", "read", "begun", "ended", "written", "remembered")
 """Of a segment, each as the time since due: see `consumers.latency`."""
@@ -74,6 +77,8 @@ class _Result(msgspec.Struct, frozen=True):
     failed: bool
     times_us: tuple[int | None, ...]
     """Read, begun, ended, written."""
+    boot: str
+    """Whose clock these are by."""
 
 
 class _Stream(msgspec.Struct):
@@ -102,8 +107,8 @@ class _Lane(msgspec.Struct):
     known_us: int | None = None
     """Event time up to which it remembers."""
     known_seq: int = -1
-    releases: deque[tuple[int, int | None]] = msgspec.field(default_factory=deque)
-    """(segment, when it was read) of those that may cover a segment that is yet to settle."""
+    releases: deque[tuple[int, int | None, str]] = msgspec.field(default_factory=deque)
+    """(segment, when it was read, by whose clock) of those that may cover a segment that is yet to settle."""
     awaiting: deque[tuple[int, _Segment]] = msgspec.field(default_factory=deque)
     """Settled segments whose release was not read yet."""
     given_up: bool = False
@@ -123,6 +128,8 @@ class Lags:
             for stream in started.streams
         }
         self._by_release = started.anchors == 0
+        self._boot: str | None = None
+        """Whose clock the replayer has: known once the run's first event was read. Empty: all are by one."""
         stages = STAGES if self._by_release else STAGES[:-1]
         self._latency = {(system, stage): Buckets() for system in started.systems for stage in stages}
         self._due, self._due_segments = RateWindow(), RateWindow()
@@ -135,6 +142,12 @@ class Lags:
         self._late_us: int | None = None
 
     # --- what comes in --------------------------------------------------------------------------------------
+
+    def began(self, boot: str) -> None:
+        """Take the run's first event in: by whose clock it is stamped."""
+        self._boot = boot
+        for lane in self._lanes.values():
+            self._settle(lane)
 
     def observed(self, stream: str, event_time_us: int, due_us: int | None, published_us: int | None) -> bool:
         """Take an observation in. `due_us`: None where none is due by a clock. False of no stream here."""
@@ -186,14 +199,15 @@ class Lags:
             return False
         lane.deltas += 1
         names = ("read_us", "began_us", "ended_us", "wall_us")
-        lane.results.append(_Result(event.error is not None, tuple(wall_of(headers, name) for name in names)))
+        times_us = tuple(wall_of(headers, name) for name in names)
+        lane.results.append(_Result(event.error is not None, times_us, boot_of(headers)))
         self._settle(lane)
         return True
 
     def released(self, event: SegmentReleasedEvent, headers: Headers) -> None:
         """Take a release in."""
         if self._by_release and (lane := self._lanes.get(event.lane)) is not None:
-            lane.releases.append((event.segment, wall_of(headers, "read_us")))
+            lane.releases.append((event.segment, wall_of(headers, "read_us"), boot_of(headers)))
             self._release(lane)
 
     def give_up(self, lane: str) -> None:
@@ -203,6 +217,8 @@ class Lags:
 
     def _settle(self, lane: _Lane) -> None:
         """Go through the segments of which both the end and the delta are known now."""
+        if self._boot is None:
+            return  # the run's first event is in another topic, and was not read yet
         stream = self._streams[lane.stream]
         while lane.results and (segment := stream.ends.get(lane.settled)) is not None:
             result, number = lane.results.popleft(), lane.settled
@@ -214,23 +230,24 @@ class Lags:
                 lane.failed += 1
                 continue
             lane.remembered += 1
+            times_us = result.times_us if self._is_ours(result.boot) else (None,) * len(result.times_us)
             if segment.due_us is not None:
-                for stage, at_us in zip(STAGES, (segment.published_us, *result.times_us), strict=False):
+                for stage, at_us in zip(STAGES, (segment.published_us, *times_us), strict=False):
                     if at_us is not None:
                         self._latency[lane.system, stage].record(at_us - segment.due_us)
             if self._by_release:
                 lane.awaiting.append((number, segment))
-            elif (written_us := result.times_us[-1]) is not None:
+            elif (written_us := times_us[-1]) is not None:
                 self._remembered(segment, written_us)
         self._release(lane)
 
     def _release(self, lane: _Lane) -> None:
         """A release covers all segments before it: a delta had been read by the first release at or after it."""
         while lane.releases:
-            number, read_us = lane.releases[0]
+            number, read_us, boot = lane.releases[0]
             while lane.awaiting and lane.awaiting[0][0] <= number:
                 _, segment = lane.awaiting.popleft()
-                if read_us is None:
+                if read_us is None or not self._is_ours(boot):
                     continue
                 if segment.due_us is not None:
                     self._latency[lane.system, "remembered"].record(read_us - segment.due_us)
@@ -238,6 +255,9 @@ class Lags:
             if number >= lane.settled:
                 break  # it covers what is to come
             lane.releases.popleft()
+
+    def _is_ours(self, boot: str) -> bool:
+        return not self._boot or boot == self._boot
 
     def _remembered(self, segment: _Segment, at_us: int) -> None:
         self._done.add(at_us, segment.last_seq - segment.first_seq + 1)

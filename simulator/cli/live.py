@@ -39,7 +39,14 @@ class LiveView:
     def __init__(self, title: str, duration_s: float, drain_s: float) -> None:
         self._title, self._duration_s, self._drain_s = title, duration_s, drain_s
         self._text = Text()
-        self._run = ""
+        self._begin("")
+
+    def _begin(self, run: str) -> None:
+        self._run = run
+        self._whole, self._told = Histogram(), 0
+        self._percentiles: tuple[int, int] | None = None
+        self._lag = Sparks(_SPARK_WIDTH)
+        self._replayed_us: int | None = None
 
     def __rich__(self) -> Text:
         """Called by rich's own thread: a whole text, replaced and never changed."""
@@ -52,11 +59,7 @@ class LiveView:
     def show(self, state: State) -> None:
         """Show this state from now on."""
         if state.started.run != self._run:
-            self._run = state.started.run
-            self._whole, self._told = Histogram(), 0
-            self._percentiles: tuple[int, int] | None = None
-            self._lag = Sparks(_SPARK_WIDTH)
-            self._replayed_us: int | None = None
+            self._begin(state.started.run)
         if state.replayed and self._replayed_us is None:
             self._replayed_us = state.now_us
         if self._told % _WHOLE_EVERY == 0:
@@ -105,6 +108,8 @@ class LiveView:
         if state.begun_us is None:
             return "beginning"
         elapsed_s = (state.now_us - state.begun_us) / 1e6
+        if state.ended:
+            return "all is done; reading the log"
         if self._replayed_us is not None:
             left_s = self._drain_s - (state.now_us - self._replayed_us) / 1e6
             return f"all was due; waits {max(0.0, left_s):.0f} s at most for what is owed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from simulator.cli.progress import files_progress, progress_bar
 from simulator.cli.run import run_arguments, shown
 from simulator.errors import ConfigError
 from simulator.plan import RunOptions, plan_run
+from simulator.processes import until_input_ends
 from simulator.workers import (
     agent_worker,
     conductor_worker,
@@ -204,3 +206,16 @@ def scoreboard(out: Path | None, log_url: str, run: str, wait_s: float, settings
     else:
         common.show(render(scores))
     return 0 if scores.complete else common.EXIT_UNJUDGED
+
+
+@worker.command(name="load", hidden=True)
+@common.command_options
+def load(settings: common.Settings) -> None:
+    """One process of `egostream load --agents`, which starts it, says on standard input what to do, and keeps that
+    open for as long as it is wanted."""
+    from simulator.load import LoadPart  # both need egostream[load]
+    from simulator.load_roles import play
+
+    part = LoadPart.decoded(sys.stdin.buffer.readline())
+    if not common.run_async(partial(until_input_ends, partial(play, part))):
+        raise common.StoppedError(f"{part.name}: nobody wants this any more")

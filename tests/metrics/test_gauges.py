@@ -137,8 +137,10 @@ def test_the_latencies_of_a_load_are_those_of_its_report(runs: list[Ran], seed: 
     )
 
 
-def folded(fed: list[Fed], anchors: int = 0) -> State:
-    gauges = Gauges(replace(started("A"), anchors=anchors))
+def folded(fed: list[Fed], anchors: int = 0, boot: str = "") -> State:
+    begun = replace(started("A"), anchors=anchors)
+    gauges = Gauges(begun)
+    gauges.feed(begun, (("boot", boot.encode()),))
     for event, headers in fed:
         gauges.feed(event, headers)
     return gauges.state(NOW_US + 10_000_000)
@@ -179,6 +181,30 @@ def test_a_replay_that_is_late_offers_no_less() -> None:
     assert recent.late_us == 20_100_000
     ended = ReplayEndedEvent(id="replay/ended", run="run", event_time_us=0, observations=200)
     assert folded([*fed, (ended, stamped(wall_us=NOW_US))]).recent.offered_observations_per_s == 0.0
+
+
+def test_stamps_by_another_clock_are_left_out() -> None:
+    """The agent runs on another machine, whose clock nobody here knows; then the conductor as well."""
+    ours, theirs = (("boot", b"0a"),), (("boot", b"0b"),)
+    (end, of_end), (wrote, of_delta), (freed, of_release) = whole("A", 0, 0, 700, 900)
+    for conductor, remembered in ((ours, 1), (theirs, 0)):
+        fed = [(end, of_end), (wrote, of_delta + theirs), (freed, of_release + conductor)]
+        state = folded(fed, boot="0a")
+        assert [state.latency["it", stage].n for stage in STAGES] == [1, 0, 0, 0, 0, remembered]
+        assert state.recent.latencies == remembered
+        assert state.lanes[0].remembered == 1
+        assert state.calls["it", "ingest"].sum_us == 200  # a difference on one clock, whichever that is
+
+
+def test_before_the_first_event_is_read_nothing_is_known_of_clocks() -> None:
+    gauges = Gauges(started("A"))
+    for event, headers in whole("A", 0, 0, 700, 900):
+        gauges.feed(event, headers)
+    assert gauges.state(NOW_US).lanes[0].remembered == 0
+    gauges.feed(started("A"), ())
+    state = gauges.state(NOW_US)
+    assert state.lanes[0].remembered == 1
+    assert state.latency["it", "remembered"].sum_us == 902
 
 
 def test_the_newest_ten_seconds() -> None:

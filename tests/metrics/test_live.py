@@ -74,6 +74,7 @@ def view_of(fed: list[tuple[object, object]], at_s: float) -> tuple[LiveView, Te
     view = LiveView("loading", 60, 30)
     begun = replace(started("A"), segments={"A": 100})
     gauges = Gauges(begun, view.remembered)
+    gauges.feed(begun, ())
     view.show(gauges.state(NOW_US))
     gauges.observed("A", 0, stamped(due_us=NOW_US))
     for event, headers in fed:
