@@ -247,6 +247,13 @@ METRICS: Final = (
         "counter",
     ),
     Metric(
+        "model_calls",
+        "Answers of language models that these took, where they say so.",
+        _count("model_calls"),
+        ("system", "call"),
+        "counter",
+    ),
+    Metric(
         "dead_letters",
         "Records that could not be used and were buried whole with the reason, by the topic that they came from.",
         _count("dead"),

@@ -120,6 +120,7 @@ class Gauges:
             "verdicts": _zeros(systems, METRICS[: 5 if started.ablate_commit else 4], get_args(Outcome)),
             "dead": _zeros(topics),
             "tokens": _zeros(systems, (*CALLS, "replay"), ("prompt", "completion")),
+            "model_calls": _zeros(systems, (*CALLS, "replay")),
             "events": _zeros(topics),
         }
         self._calls = {(system, call): Buckets() for system in systems for call in CALLS}
@@ -244,6 +245,9 @@ class Gauges:
     def _spend(self, system: str, call: str, usage: Usage) -> None:
         self._counts["tokens"][system, call, "prompt"] += usage.prompt_tokens
         self._counts["tokens"][system, call, "completion"] += usage.completion_tokens
+        self._counts["model_calls"][system, call] += getattr(
+            usage, "calls", 0
+        )  # by what asks models, if it says
 
     def _time(self, system: str, call: str, headers: Headers) -> None:
         began_us, ended_us = wall_of(headers, "began_us"), wall_of(headers, "ended_us")

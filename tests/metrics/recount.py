@@ -80,6 +80,17 @@ def recount(started: RunStartedEvent, records: Sequence[StoredRecord]) -> dict[s
                 (e.topic, e.partition, e.offset) for e in events if isinstance(e, DeadLetterEvent)
             }
         ),
+        "model_calls": Counter(
+            {
+                (system, call): sum(
+                    getattr(e.usage, "calls", 0)
+                    for e in parts
+                    if _system(e) == system and _CALL[type(e)] == call
+                )
+                for system in started.systems
+                for call in ("ingest", "answer", "commit")
+            }
+        ),
         "events": Counter((record.topic.rpartition(".")[2],) for _, record in pairs),
         "tokens": Counter(
             {

@@ -54,6 +54,7 @@ def as_counted(families: list[Metric]) -> dict[str, Any]:
         "dead": "dead_letters_total",
         "events": "events_total",
         "tokens": "model_tokens_total",
+        "model_calls": "model_calls_total",
     }
     found: dict[str, Any] = {
         name: values(families, f"egostream_{exposed}") for name, exposed in names.items()
