@@ -38,6 +38,7 @@ from msgspec.structs import replace
 
 from consumers.clocks import Clock, ClockOffset, Exchange, other_clocks
 from consumers.histogram import Histogram, Percentiles
+from consumers.lags import STAGES
 from consumers.process_use import ProcessUse, Sample, used
 from simulator.events import (
     AnyEvent,
@@ -53,7 +54,6 @@ from simulator.log.protocol import Headers
 from simulator.topics import boot_of, wall_of
 from simulator.waits import role_of_lane
 
-STAGES: Final = ("published", "read", "begun", "ended", "written", "remembered")
 BESIDE: Final = ("ingest", "from_send")
 BY_AGENT: Final = ("read", "begun", "ended", "written")
 """The stages that the agent stamps: by its clock."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from adapters.endpoints import read_models
 from adapters.prompt import prompt_language
 from adapters.registry import SystemSpec, capabilities, parse_spec
+from consumers.follow import Watcher, watched
 from consumers.histogram import Histogram
 from consumers.latency import LatencyFold, LatencyReport
 from consumers.monitor import Progress, monitor
@@ -36,8 +37,8 @@ from simulator.events import Limits, ReadyEvent, ReplayEndedEvent, RunStartedEve
 from simulator.files import write_whole
 from simulator.intake import decode_records, read_events
 from simulator.log.protocol import Log, header_of
-from simulator.models import system_identity, uses_of
 from simulator.machine import this_machine
+from simulator.models import system_identity, uses_of
 from simulator.plan import MAX_PARTITIONS, Plan, RunOptions, announce, check_label
 from simulator.processes import run_processes
 from simulator.run import run_roles, set_up
@@ -186,8 +187,11 @@ def _check_agents(options: LoadOptions, lanes: int) -> None:
         )
 
 
-async def execute_load(load: LoadPlan, show: Callable[[Progress], None] | None = None) -> LatencyReport:
-    """Offer a load, and write and give what came of it. Cancelled, it leaves a log that can be read.
+async def execute_load(
+    load: LoadPlan, show: Callable[[Progress], None] | None = None, watchers: Iterable[Watcher] = ()
+) -> LatencyReport:
+    """Offer a load, and write and give what came of it. Cancelled, it leaves a log that can be read. `watchers` read
+    along.
 
     Raises:
         ConfigError: the memory system can't be made, or the folder can't be used or holds a run.
@@ -200,7 +204,7 @@ async def execute_load(load: LoadPlan, show: Callable[[Progress], None] | None =
     with uncollected():
         async with set_up(ours, {}, anew=True) as ready:
             log = ready.log
-            async with anyio.create_task_group() as tasks:
+            async with watched(log, started, watchers), anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(meter_process, children=not apart), log, started, LOAD_ROLE)
                 tasks.start_soon(_cut_short, log, started, options.drain_s, tasks.cancel_scope)
                 if apart:

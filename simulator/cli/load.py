@@ -12,7 +12,8 @@ from producers.arrivals import Arrivals, Load
 from simulator.cli import common
 from simulator.cli.load_tables import show_report
 from simulator.cli.loads import check_extra, compare, show_progress, sweep, with_report
-from simulator.cli.progress import files_progress, progress_bar
+from simulator.cli.metrics import Tell, metrics_options
+from simulator.cli.progress import files_progress
 from simulator.cli.run import note_attached
 from simulator.errors import ConfigError
 from simulator.runfolder import LATENCY_NAME, REPORT_NAME, log_path
@@ -166,6 +167,7 @@ Examples:
     help="With --compare: how many ratios there are. Fewer than 5 tell nothing.",
 )
 @common.command_options
+@metrics_options
 def load(
     system: str | None,
     attached: str | None,
@@ -192,6 +194,7 @@ def load(
     models: Path | None,
     compared: tuple[str, str] | None,
     rounds: int,
+    tell: Tell | None,
     settings: common.Settings,
 ) -> int:
     """Offer observations to SYSTEM by the clock, whether or not it keeps up, and measure how late it remembers.
@@ -230,6 +233,7 @@ def load(
     if compared is not None and axis is not None:
         raise ConfigError("--sweep looks at one system: give it without --compare")
     check_extra()
+    from simulator.cli.live import load_shown
     from simulator.load import LoadOptions, execute_load, plan_load
     from simulator.sweep import LAG
 
@@ -259,11 +263,11 @@ def load(
     if axis is not None and attached:
         raise ConfigError("--sweep makes one run after the other, and --attach is for one: one of the two")
     if axis is not None:
-        return sweep(options, axis, objective or LAG, tolerance, again, settings)
+        return sweep(options, axis, objective or LAG, tolerance, again, tell, settings)
     if objective is not None:
         raise ConfigError("--objective goes with --sweep: it says what the sweep looks for")
     if compared is not None:
-        return compare(options, compared, rounds, settings)
+        return compare(options, compared, rounds, tell, settings)
     with files_progress("reading", settings.quiet) as files:
         plan = plan_load(options, progress=files)
     offered = plan.offered
@@ -275,8 +279,8 @@ def load(
         )
     note_attached(plan.plan)
     try:
-        with progress_bar("loading", settings.quiet) as update:
-            measure = partial(execute_load, plan, partial(show_progress, update))
+        with load_shown("loading", duration_s, drain_s, settings.quiet, show_progress, tell) as shown:
+            measure = partial(execute_load, plan, *shown)
             report = common.run_async(partial(with_report, measure, out))
     except KeyboardInterrupt as error:
         raise common.StoppedError(f"stopped; what was published is in {log_url or log_path(out)}") from error
