@@ -86,7 +86,7 @@ def plan_load(
         )
     offered = offer(dataset.lifelogs, load)
     dataset = replace(dataset, lifelogs=offered.lifelogs, anchors=())
-    asks = capabilities(spec).model
+    asks = capabilities(spec).model or capabilities(spec).embedder
     settings = read_models(options.models) if asks else {}
     limits = Limits(
         calls_in_flight=options.calls_in_flight, segments_ahead=_UNBOUNDED, unreleased_segments=_UNBOUNDED

@@ -81,13 +81,14 @@ async def agent_worker(
             kind = "attached systems" if attached else "systems"
             raise ConfigError(f"{spec.label} is not among the {kind} of {started.run}: {known}")
         declared = capabilities(spec)
-        asked = bool(answers or declared.model)
+        asked = bool(answers or declared.model or declared.embedder)
         settings = await anyio.to_thread.run_sync(read_models, models.models) if asked else {}
         language = prompt_language(started.identity["language"])
         if not attached:
             _check_same(spec, started)
-            name = f"memory.{spec.label}"
-            _check_identity(started, name, system_identity(settings, [spec], language).get(name))
+            asks = system_identity(settings, [spec], language)
+            for name in (f"memory.{spec.label}", f"embedder.{spec.label}"):
+                _check_identity(started, name, asks.get(name))
         anchors = await read_anchors(log, started.run) if declared.privileged else []
         async with (
             open_models(

@@ -17,6 +17,8 @@ from simulator.cli import common
 from simulator.cli.progress import progress_bar
 from simulator.errors import ConfigError
 
+_NONE = "there is no models.toml here, and no --models: docs/models.md says what stands in it"
+
 
 @click.group(
     invoke_without_command=True,
@@ -41,9 +43,7 @@ def models(ctx: click.Context, models: Path | None, settings: common.Settings) -
         common.print_json(found)
         return
     if not found:
-        raise ConfigError(
-            "there is no models.toml here, and no --models: docs/models.md says what stands in it"
-        )
+        raise ConfigError(_NONE)
     table = new_table("", "Name", "Kind", "Model", "Endpoint", "Key", "Price")
     for name, model in found.items():
         table.add_row(name, model.kind, model.model, model.base_url, _key(model), _price(model))
@@ -70,7 +70,7 @@ def check(names: tuple[str, ...], models: Path | None, settings: common.Settings
     found = read_models(models)
     wanted = {name: _named(found, name) for name in names or found}
     if not wanted:
-        raise ConfigError("no model is named, and none is configured: docs/models.md says how")
+        raise ConfigError(_NONE)
     with progress_bar("asking", settings.quiet) as update:
         results: list[Checks] = []
         for number, (name, model) in enumerate(wanted.items()):
