@@ -42,18 +42,20 @@ def agreements(rows: Iterable[Row]) -> tuple[Agreement, ...]:
     order: dict[str, None] = {}
     for row in rows:
         for metric, mark in row.marks.items():
+            panel = _is_panel(mark.votes)
+            order |= dict.fromkeys(
+                ("", *(v.judge for v in mark.votes)) if panel else (v.judge for v in mark.votes)
+            )
             for judge, votes in _polls(mark.votes):
-                order.setdefault(judge)
                 ballots[judge, metric].append(votes)
-            if _is_panel(mark.votes):
+            if panel:
                 for vote in mark.votes:
-                    order.setdefault(vote.judge)
                     if "unjudged" not in (vote.outcome, mark.outcome):
                         with_verdict[vote.judge, metric][vote.outcome == mark.outcome] += 1
                     ballots.setdefault((vote.judge, metric), [])
     return tuple(
         _agreement(judge, metric, ballots[judge, metric], with_verdict.get((judge, metric), Counter()))
-        for judge in sorted(order, key=bool)  # the panel first, then as they were given
+        for judge in order  # the panel first, then as they were given
         for metric in METRICS
         if (judge, metric) in ballots
     )

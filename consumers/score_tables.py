@@ -176,8 +176,7 @@ def spending_table(scores: Scores) -> Table:
     priced = any(spent.money and spent.money.total for spent in scores.spending)
     titles = ["Calls", "Of these\ncached", "Tokens in", "Tokens out", "Tokens\neach", "Seconds\neach"]
     titles += ["Money", "Money\neach"] if priced else []
-    title = "Models (each: per segment ingested, or per trajectory; seconds: per operation, none cached)"
-    table = new_table(title, "System", "What", "Model", *titles, numbers=titles)
+    table = new_table("What was asked of models", "System", "What", "Model", *titles, numbers=titles)
     last = None
     for spent in scores.spending:
         cells = [
@@ -199,12 +198,14 @@ def spending_table(scores: Scores) -> Table:
 
 
 def spending_notes(scores: Scores) -> list[str]:
-    """What the spending table lacks."""
-    uncounted = sum(spent.uncounted for spent in scores.spending)
-    if not uncounted:
-        return []
-    operations = _number(uncounted, "operation", "operations")
-    return [f"Of {operations} the server did not say how many tokens they took: they are missing above."]
+    """What must be known to read the spending table."""
+    notes = [
+        "Each: per segment ingested, or per trajectory begun. Seconds: per operation that waited for no cached answer.",
+    ]
+    if uncounted := sum(spent.uncounted for spent in scores.spending):
+        operations = _number(uncounted, "operation", "operations")
+        notes.append(f"Of {operations} the server did not say how many tokens they took: they are missing.")
+    return notes
 
 
 def agreement_table(scores: Scores) -> Table:

@@ -48,7 +48,7 @@ async def poll(
     thrice."""
     cast: list[Vote] = [Vote(outcome="unjudged", judge=label)] * votes
     answers: list[T | None] = [None] * votes
-    failures: list[ModelError] = []
+    failures: dict[int, ModelError] = {}
 
     async def ask(number: int) -> None:
         ask = Ask(
@@ -61,7 +61,7 @@ async def poll(
         try:
             answer, said = await model.ask_for(ask, kind)
         except ModelError as error:
-            failures.append(error)
+            failures[number] = error
             cast[number] = replace(cast[number], reason=f"{error.failure}: {error}")
             return
         outcome, reason = decide(answer)
@@ -73,7 +73,9 @@ async def poll(
             asking.start_soon(ask, number)
     judgment = majority(cast)
     if judgment.outcome == "unjudged":
-        judgment = replace(judgment, reason=_unjudged(label, case, cast, failures))
+        judgment = replace(
+            judgment, reason=_unjudged(label, case, cast, [failures[number] for number in sorted(failures)])
+        )
     return Poll(judgment, tuple(answers))
 
 
@@ -87,8 +89,10 @@ def _unjudged(label: str, case: Case, votes: list[Vote], failures: list[ModelErr
         tally = (
             f"{label}: no majority, {counts['pass']} pass, {counts['fail']} fail, {counts['unjudged']} failed"
         )
-    told = dict.fromkeys(_failure(case, failure) for failure in sorted(failures, key=str))
-    return f"{tally} ({'; '.join(told)})" if told else tally
+    told: dict[str, str] = {}
+    for failure in failures:  # of each kind the first: that others were then not asked says no more
+        told.setdefault(failure.failure, _failure(case, failure))
+    return f"{tally} ({'; '.join(told.values())})" if told else tally
 
 
 def _failure(case: Case, error: ModelError) -> str:

@@ -68,6 +68,7 @@ async def agent_worker(
     *,
     wait_s: float = 60.0,
     attached: bool = False,
+    call_timeout_s: float = 600.0,
     models: ModelOptions = DEFAULT_MODELS,
     answers: str | None = None,
 ) -> None:
@@ -106,7 +107,14 @@ async def agent_worker(
             if not attached and declared.answers == "run":
                 _check_identity(started, "answers", responder.name if responder else None)
             opener = Opener(spec, started, anchors, folder, source, responder)
-            await run_agent(log, started, spec.label, opener.open, isolating=opener.isolating)
+            await run_agent(
+                log,
+                started,
+                spec.label,
+                opener.open,
+                isolating=opener.isolating,
+                call_timeout_s=call_timeout_s,
+            )
 
 
 def _check_same(spec: SystemSpec, started: RunStartedEvent) -> None:

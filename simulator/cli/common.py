@@ -74,6 +74,15 @@ offline_option = click.option(
     is_flag=True,
     help="Ask no model: answers come from the cache alone, and what it lacks is counted.",
 )
+call_timeout_option = click.option(
+    "--call-timeout",
+    "call_timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="After so long, an ingest, an answer or a commit has failed: that one result is unjudged.",
+)
 
 
 class OutputClosedError(Exception):

@@ -108,6 +108,7 @@ Examples:
     metavar="N",
     help="Ingests under way at once.",
 )
+@common.call_timeout_option
 @click.option(
     "--seed",
     type=int,
@@ -160,6 +161,7 @@ def load(
     streams: tuple[str, ...],
     language: Literal["en", "zh", "both"],
     calls_in_flight: int,
+    call_timeout_s: float,
     seed: int,
     axis: Axis | None,
     objective: str | None,
@@ -214,6 +216,7 @@ def load(
         language=language,
         streams=streams or None,
         calls_in_flight=calls_in_flight,
+        call_timeout_s=call_timeout_s,
         overwrite=overwrite,
         models=models,
     )

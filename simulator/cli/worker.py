@@ -106,6 +106,7 @@ def replayer(options: RunOptions, settings: common.Settings) -> None:
 @_run_needed
 @_wait
 @click.option("--answers", metavar="MODEL", help="The model that answers in this run, if one does.")
+@common.call_timeout_option
 @_with_models
 @common.command_options
 def agent(
@@ -113,13 +114,25 @@ def agent(
     log_url: str,
     run: str,
     wait_s: float,
+    call_timeout_s: float,
     answers: str | None,
     models: ModelOptions,
     settings: common.Settings,
 ) -> None:
     """Drive one memory system, or share its lanes with other agents of the same system."""
     spec = parse_spec(system)
-    common.run_async(partial(agent_worker, log_url, run, spec, wait_s=wait_s, answers=answers, models=models))
+    common.run_async(
+        partial(
+            agent_worker,
+            log_url,
+            run,
+            spec,
+            wait_s=wait_s,
+            call_timeout_s=call_timeout_s,
+            answers=answers,
+            models=models,
+        )
+    )
     if settings.json:
         common.print_json({"role": f"agent.{spec.label}", "ended": True})
 
