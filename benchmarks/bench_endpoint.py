@@ -7,6 +7,7 @@ and nothing refused. And what an answer from the cache takes.
 from __future__ import annotations
 
 import asyncio
+import logging
 import statistics
 import sys
 import tempfile
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 
 import anyio
+import structlog
 from rich.console import Console
 from rich.table import Table
 
@@ -26,7 +28,7 @@ from tests.models.server import Script, scripted_server
 
 CALLS = 500
 HIDDEN_LIMIT = 20
-CALL_S = (0.1, 0.3, 1.0)
+CALL_S = (0.2, 0.5, 1.0)
 CACHED = 2_000
 
 
@@ -77,6 +79,7 @@ async def cache_hit(folder: Path) -> tuple[float, float]:
 
 
 async def main() -> int:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     table = Table("a call takes", "ideal", "took", "ratio", "refused", "lost")
     ratios, all_lost = [], 0
     for call_s in CALL_S:

@@ -6,7 +6,6 @@ import os
 from functools import partial
 from pathlib import Path
 
-import anyio
 import click
 import msgspec
 
@@ -75,7 +74,7 @@ def check(names: tuple[str, ...], models: Path | None, settings: common.Settings
         results: list[Checks] = []
         for number, (name, model) in enumerate(wanted.items()):
             update(number, len(wanted), name)
-            results.append(anyio.run(partial(check_model, name, model)))
+            results.append(common.run_async(partial(check_model, name, model)))
     if settings.json:
         common.print_json(results)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.cli.helpers import egostream
@@ -110,6 +111,7 @@ async def test_a_run_embeds_by_a_configured_model_once_and_says_so(server: Serve
     assert pruned.json == {"deleted": len(texts)}
     refused = egostream(*arguments, "--out", "third", "--offline", cwd=tmp_path)
     assert refused.code == 4  # unjudged: nobody was asked
+    assert re.search(r"not_in_the_cache +answers=\d+ model=bge", refused.err)
 
 
 def test_a_system_can_t_embed_by_what_is_no_embedder(server: Server, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ async def test_what_does_not_pass_is_given_up_with_a_reason(
             await model.ask(asking("hello"))
         assert len(await server.asked()) == 3
     assert (raised.value.model, raised.value.failure) == ("m", failure)
-    assert models.tallies()[0].failed == 1
+    assert (models.tallies()[0].failed, models.tallies()[0].tries) == (1, 3)
 
 
 async def test_a_429_uses_up_the_deadline_and_no_attempt(server: Server) -> None:
@@ -337,6 +337,7 @@ async def test_offline_answers_from_the_cache_alone_and_counts_what_is_missing(
     assert len(await server.asked()) == 1
     [tally] = models.tallies()
     assert (tally.calls, tally.cached, tally.missing, tally.failed) == (3, 1, 2, 0)
+    assert models.missing() == {"m": 2}
 
 
 async def test_a_model_is_opened_once_whatever_asks_it(server: Server) -> None:
