@@ -94,6 +94,8 @@ def _show(result: Checks, model: ModelSettings) -> None:
     for done in result.checks:
         table.add_row(done.what, "yes" if done.works else "no", f"{done.seconds:.2f} s", done.detail)
     common.show(table)
+    if result.advice:
+        common.say("What to set, or to know:")
     for line in result.advice:
         common.say(f"    {line}")
 
