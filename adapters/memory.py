@@ -105,6 +105,11 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     prompts: tuple[str, ...] = ()
     embedder: str = ""
 
+    @property
+    def asks(self) -> bool:
+        """Whether it asks any configured model."""
+        return bool(self.model or self.embedder)
+
 
 class Responder(Protocol):
     """Turns what a memory found into an answer: the same for all systems of a run."""

@@ -29,6 +29,10 @@ T = TypeVar("T")
 OFFICIAL: Final = "official"
 """The judge that needs no model; no model can be called so."""
 
+_MODEL_JUDGE_DEADLINE_S: Final = 6 * 3600.0
+"""Ends a hang, and nothing else: endpoints end their calls by deadlines of their own. Hundreds of votes may wait for a
+server that bears one at a time, and a verdict is not missing because its votes were at the end of the queue."""
+
 
 class ModelSource(Protocol):
     """Models by the name that they are configured by, and the role that they are asked in. Raises ConfigError."""
@@ -130,7 +134,10 @@ def judge_panel(
         )
     if not members:
         raise ConfigError("no judge is named")
-    return JudgePanel(together(members), metrics)
+    if all(name == OFFICIAL for name in members):
+        return JudgePanel(together(members), metrics)
+    deadline_s = _MODEL_JUDGE_DEADLINE_S
+    return JudgePanel(together(members, deadline_s=deadline_s), metrics, deadline_s=deadline_s + 60)
 
 
 def responder_of(

@@ -34,7 +34,7 @@ from simulator.models import (
     system_identity,
     uses_of,
 )
-from simulator.topics import wall_us
+from simulator.timebase import monotonic_us
 from simulator.waits import CONDUCTOR_ROLE, JUDGE_ROLE, agent_role
 
 MAX_PARTITIONS = 4
@@ -122,7 +122,7 @@ class Plan(msgspec.Struct, frozen=True):
     systems: tuple[SystemSpec, ...]
     started: RunStartedEvent
     asked_us: int
-    """Wall time at which the run was asked for."""
+    """When the run was asked for, by `timebase.monotonic_us`: the run's clock is known only once its log was read."""
     models: dict[str, ModelSettings] = {}
     """Those that are configured, by name."""
     cache: Path | None = None
@@ -131,12 +131,11 @@ class Plan(msgspec.Struct, frozen=True):
 
 def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = None) -> Plan:
     """Check the options and read the dataset. Blocking. Raises ConfigError and DatasetError."""
-    asked_us = wall_us()
+    asked_us = monotonic_us()
     systems = _systems(options)
     settings: dict[str, ModelSettings] = {}
-    if asks_models(
-        options, systems
-    ):  # else a file with a fault would be in the way of runs that don't read it
+    if asks_models(options, systems):
+        # else a file with a fault would be in the way of runs that don't need it
         options = replace(options, models=options.models or default_models())
         settings = read_models(options.models)
     language = prompt_language(options.language)
@@ -194,7 +193,7 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
 
 def asks_models(options: RunOptions, systems: Iterable[SystemSpec]) -> bool:
     """Whether a run asks any model."""
-    own = any(capabilities(spec).model or capabilities(spec).embedder for spec in systems)
+    own = any(capabilities(spec).asks for spec in systems)
     return own or options.answers is not None or any(name != OFFICIAL for name in options.judges)
 
 
@@ -257,6 +256,11 @@ def announce(
     )
 
 
+def is_load(started: RunStartedEvent) -> bool:
+    """Whether a run is a load, in which time waits for nobody and processes say what they use."""
+    return "load" in started.identity
+
+
 def identity_difference(there: RunStartedEvent, asked: RunStartedEvent) -> str:
     """The fields in which the identity of a run that is there differs from that of the one asked for."""
     names = sorted(there.identity.keys() | asked.identity.keys())
@@ -315,15 +319,18 @@ def first_segments(dataset: Dataset, count: int | None) -> Dataset:
     return replace(dataset, lifelogs=lifelogs, anchors=anchors)
 
 
+def check_label(label: str) -> None:
+    """Raise ConfigError for what can't be an attached system's label."""
+    if not label or any(c in "@/:=," or c.isspace() for c in label):
+        raise ConfigError(f"{label!r} can't be an attached system's label: letters, digits, '-', '_' and '.'")
+
+
 def _systems(options: RunOptions) -> tuple[SystemSpec, ...]:
     if not options.systems and not options.attached:
         raise ConfigError("no system: name at least one with --system (see `egostream systems`)")
     specs = tuple(parse_spec(text) for text in options.systems)
     for label in options.attached:
-        if not label or any(c in "@/:=," or c.isspace() for c in label):
-            raise ConfigError(
-                f"{label!r} can't be an attached system's label: letters, digits, '-', '_' and '.'"
-            )
+        check_label(label)
     labels = [*(spec.label for spec in specs), *options.attached]
     for label in labels:
         if labels.count(label) > 1:

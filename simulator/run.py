@@ -42,11 +42,11 @@ from simulator.intake import read_events
 from simulator.log import open_log
 from simulator.log.protocol import Log
 from simulator.models import NO_MODELS, ModelSource, open_models
-from simulator.plan import Plan, identity_difference, means_in, noted, panel_of, responder_for
+from simulator.plan import Plan, identity_difference, is_load, means_in, noted, panel_of, responder_for
 from simulator.results import read_results, write_results
 from simulator.runfolder import MEMORIES_NAME, enter_folder, find_run, note_run
 from simulator.scratch import scratch_folder
-from simulator.topics import Recorder, Topics
+from simulator.topics import Recorder, Topics, wall_us
 from simulator.waits import JUDGE_ROLE, agent_role
 
 _log = structlog.get_logger(__name__)
@@ -251,12 +251,18 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
         ready_timeout_s=max(
             move_s, ReplayOptions().ready_timeout_s
         ),  # a memory may load for as long as a call may take
-        attached=frozenset(f"{label}@{stream}" for label in started.attached for stream in started.streams),
+        # a load ends by its own deadline, which runs from the last that was due
+        attached=frozenset(
+            f"{label}@{stream}"
+            for label in started.attached
+            for stream in started.streams
+            if not is_load(started)
+        ),
         lane_timeout_s=started.answer_timeout_s,
     )
     lifelogs = list(plan.dataset.lifelogs.values())
     async with anyio.create_task_group() as tasks:
-        await tasks.start(obey_control, log, started, clock, plan.asked_us)
+        await tasks.start(obey_control, log, started, clock, wall_us(plan.asked_us))
         stats = await replay(log, Recorder.for_run(started), lifelogs, clock, replay_options)
         limits = started.limits
         behind = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import structlog
 
 from adapters.endpoints import default_cache, read_models
 from adapters.prompt import prompt_language
@@ -35,11 +38,14 @@ from simulator.models import (
     responder_of,
     system_identity,
 )
-from simulator.plan import Plan, means_of, metrics_of, noted
+from simulator.plan import Plan, is_load, means_of, metrics_of, noted
 from simulator.results import read_results, write_results
 from simulator.run import Opener, begin, longest_silence_s, memory_folder, preamble, run_replayer
 from simulator.runfolder import enter_folder, find_run, note_run, runs_of
 from simulator.scratch import user_base
+from simulator.waits import CONDUCTOR_ROLE, agent_role
+
+_log = structlog.get_logger(__name__)
 
 ANY_RUN = "any"
 _LOOK_S = 0.5
@@ -71,9 +77,11 @@ async def agent_worker(
     call_timeout_s: float = 600.0,
     models: ModelOptions = DEFAULT_MODELS,
     answers: str | None = None,
+    process: str = "",
 ) -> None:
     """Drive one of the run's systems. Only a privileged one reads the anchors. `answers`: the model that answers in
-    this run. Raises ConfigError where the run has no such system, or asks other models."""
+    this run. `process`: its name in a load's report. Raises ConfigError where the run has no such system, or asks other
+    models."""
     async with run_on(url, run, wait_s) as (log, started):
         ours = tuple(label for label in started.systems if label not in started.attached)
         theirs = started.attached if attached else ours
@@ -82,20 +90,22 @@ async def agent_worker(
             kind = "attached systems" if attached else "systems"
             raise ConfigError(f"{spec.label} is not among the {kind} of {started.run}: {known}")
         declared = capabilities(spec)
-        asked = bool(answers or declared.model or declared.embedder)
+        asked = bool(answers) or declared.asks
         settings = await anyio.to_thread.run_sync(read_models, models.models) if asked else {}
         language = prompt_language(started.identity["language"])
         if not attached:
             _check_same(spec, started)
             asks = system_identity(settings, [spec], language)
-            for name in (f"memory.{spec.label}", f"embedder.{spec.label}"):
-                _check_identity(started, name, asks.get(name))
+            for use in (f"memory.{spec.label}", f"embedder.{spec.label}"):
+                _check_identity(started, use, asks.get(use))
         anchors = await read_anchors(log, started.run) if declared.privileged else []
+        # without a cache in a load: how fast it answers is no measure of a memory
+        cache = None if is_load(started) else models.cache or default_cache()
+        name = process or f"{agent_role(spec.label)}.{os.getpid()}.{secrets.token_hex(2)}"
         async with (
-            open_models(
-                settings, models.cache or default_cache(), offline=models.offline, asked=asked
-            ) as source,
+            open_models(settings, cache, offline=models.offline, asked=asked) as source,
             memory_folder([spec], user_base()) as folder,
+            metered(log, started, name),
         ):
             responder = responder_of(
                 answers,
@@ -114,7 +124,30 @@ async def agent_worker(
                 opener.open,
                 isolating=opener.isolating,
                 call_timeout_s=call_timeout_s,
+                process=process,
             )
+
+
+@asynccontextmanager
+async def metered(log: Log, started: RunStartedEvent, process: str) -> AsyncIterator[None]:
+    """In a load: say meanwhile what this process uses, if it can be measured here."""
+    if not is_load(started):
+        yield
+        return
+    try:
+        from consumers.process_meter import meter_process
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "psutil":
+            raise
+        _log.warning(
+            "not_metered", process=process, reason="no psutil here: pip install 'egostream[load]' brings it"
+        )
+        yield
+        return
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(meter_process, log, started, process)
+        yield
+        tasks.cancel_scope.cancel()
 
 
 def _check_same(spec: SystemSpec, started: RunStartedEvent) -> None:
@@ -176,13 +209,18 @@ async def judge_worker(
 
 
 async def conductor_worker(
-    url: str, run: str, *, wait_s: float = 60.0, stall_timeout_s: float | None = None
+    url: str,
+    run: str,
+    *,
+    wait_s: float = 60.0,
+    stall_timeout_s: float | None = None,
+    call_timeout_s: float = 600.0,
 ) -> RunEndedEvent:
     """Conduct, and watch the others. `stall_timeout_s`: how long a role may be silent that owes something, the replayer
     included; without it, the replayer may, since its clock is its own, and the others as in a run of one process."""
     async with run_on(url, run, wait_s) as (log, started):
-        limit_s = stall_timeout_s or longest_silence_s(started)
-        async with anyio.create_task_group() as tasks:
+        limit_s = stall_timeout_s or longest_silence_s(started, call_timeout_s)
+        async with metered(log, started, CONDUCTOR_ROLE), anyio.create_task_group() as tasks:
             tasks.start_soon(partial(watch, log, started, limit_s, replayer=stall_timeout_s is not None))
             ended = await conduct(log, started, stall_timeout_s=limit_s)
             tasks.cancel_scope.cancel()

@@ -19,8 +19,6 @@ from simulator.events import MemoryRecord, Usage
 from simulator.eventtime import format_event_time
 
 EXTRACT_PROMPT: Final = "extract_v1"
-FACT_TOKENS: Final = 2048
-"""At most so many may the facts of one call have."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,9 +74,8 @@ class RagExtMemory(RetrievalMemory):
             part = parts[number]
             try:
                 found[number] = await self._extract("\n".join(o.text for o in part), part[0].event_time_us)
-            except (
-                ModelError
-            ) as error:  # the others go on: what they come to is in the cache for the next time
+            except ModelError as error:
+                # the others go on: what they come to is in the cache for the next time
                 failures[number] = error
 
         async with anyio.create_task_group() as asking:
@@ -102,7 +99,7 @@ class RagExtMemory(RetrievalMemory):
         messages: tuple[Message, ...] = self._prompt.messages(
             time=format_event_time(event_time_us), seen=text
         )
-        ask = Ask(messages=messages, max_tokens=FACT_TOKENS, temperature=0.0, seed=self._context.seed)
+        ask = Ask(messages=messages, temperature=0.0, seed=self._context.seed)
         try:
             facts, said = await self._model.ask_for(ask, Facts)
         except ModelError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from simulator.cli.run import judge_option, run_arguments, shown, votes_option
 from simulator.errors import ConfigError
 from simulator.models import ModelOptions
 from simulator.plan import RunOptions, plan_run
+from simulator.processes import until_input_ends
 from simulator.workers import agent_worker, conductor_worker, judge_worker, replayer_worker, scoreboard_worker
 
 T = TypeVar("T")
@@ -212,3 +214,16 @@ def scoreboard(out: Path | None, log_url: str, run: str, wait_s: float, settings
     else:
         common.show(render(scores))
     return 0 if scores.complete else common.EXIT_UNJUDGED
+
+
+@worker.command(name="load", hidden=True)
+@common.command_options
+def load(settings: common.Settings) -> None:
+    """One process of `egostream load --agents`, which starts it, says on standard input what to do, and keeps that
+    open for as long as it is wanted."""
+    from simulator.load import LoadPart  # both need egostream[load]
+    from simulator.load_roles import play
+
+    part = LoadPart.decoded(sys.stdin.buffer.readline())
+    if not common.run_async(partial(until_input_ends, partial(play, part))):
+        raise common.StoppedError(f"{part.name}: nobody wants this any more")

@@ -48,3 +48,19 @@ class FixedTime(Ledger):
         else:
             await anyio.sleep(self.stall_s)
         return Delta()
+
+
+class OneDevice(Ledger):
+    """As a model on one device: an ingest takes `service_ms`, and the process does one at a time, whatever lane it is
+    of."""
+
+    _device = anyio.Lock()
+
+    def __init__(self, context: LaneContext, *, service_ms: float = 20.0) -> None:
+        super().__init__(context)
+        self.service_s = service_ms / 1e3
+
+    async def ingest(self, segment: Segment) -> Delta:
+        async with self._device:
+            await anyio.sleep(self.service_s)
+        return Delta()
