@@ -193,7 +193,7 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
 
 def asks_models(options: RunOptions, systems: Iterable[SystemSpec]) -> bool:
     """Whether a run asks any model."""
-    own = any(capabilities(spec).model for spec in systems)
+    own = any(capabilities(spec).asks for spec in systems)
     return own or options.answers is not None or any(name != OFFICIAL for name in options.judges)
 
 

@@ -31,8 +31,8 @@ class RagExtMemory(RetrievalMemory):
     """Stores facts that a model extracts from each segment and each interaction; answers with the top-k of a search.
 
     `model`: the configured model that extracts, at temperature 0 and the run's seed. `observations`: so many in one
-    call, for models with a short context; by default, all of a segment. `retrieval`, `top_k`: as in rag_raw. A segment
-    whose extraction fails is not stored at all, not even in part.
+    call, for models with a short context; by default, all of a segment. `retrieval`, `embedder`, `top_k`: as in
+    rag_raw. A segment whose extraction fails is not stored at all, not even in part.
     """
 
     __slots__ = ("_model", "_observations", "_prompt")
@@ -40,10 +40,11 @@ class RagExtMemory(RetrievalMemory):
     def __init__(
         self,
         context: LaneContext,
-        embedder: Embedder | None = None,
+        encoder: Embedder | None = None,
         *,
         model: str = "",
         retrieval: Retrieval = "hybrid",
+        embedder: str = "",
         top_k: int | None = None,
         observations: int | None = None,
     ) -> None:
@@ -51,15 +52,15 @@ class RagExtMemory(RetrievalMemory):
             raise ConfigError("rag_ext needs a model: --system rag_ext:model=NAME, a model of --models")
         if observations is not None and observations < 1:
             raise ConfigError(f"rag_ext: observations must be at least 1, not {observations}")
-        super().__init__(context, embedder, retrieval=retrieval, top_k=top_k)
+        super().__init__(context, encoder, retrieval=retrieval, embedder=embedder, top_k=top_k)
         self._model = context.model(model)
         self._observations = observations
         self._prompt = load_prompt(ADAPTER_PROMPTS, EXTRACT_PROMPT, context.language)
 
     @staticmethod
-    def capabilities(*, model: str = "", **_: object) -> Capabilities:
+    def capabilities(*, model: str = "", embedder: str = "", **_: object) -> Capabilities:
         """What the options declare."""
-        return Capabilities(answers="run", model=model, prompts=(EXTRACT_PROMPT,))
+        return Capabilities(answers="run", model=model, prompts=(EXTRACT_PROMPT,), embedder=embedder)
 
     async def ingest(self, segment: Segment) -> Delta:
         """Store the facts of the segment. Raises ModelError and EncoderError, and then stores nothing."""
