@@ -13,13 +13,11 @@ from simulator.events import RetrievedRecord
 from simulator.eventtime import format_event_time
 
 ANSWER_PROMPT: Final = "answer_v1"
-COMPLETION_TOKENS: Final = 512
-"""At most so many may an answer have."""
 _NOTHING: Final = {"en": "(none)", "zh": "（无）"}
 
 
 class ModelResponder:
-    """Answers by one model at temperature 0 and the run's seed.
+    """Answers by one model at temperature 0 and the run's seed, as long as the endpoint's `max_tokens` lets them be.
 
     `token_budget`: tokens, by `estimated_tokens`, that the records in a prompt may have together: one budget for all
     systems, since a memory that hands over more would otherwise be compared with others on other terms. Whole records,
@@ -32,7 +30,7 @@ class ModelResponder:
         self._token_budget = token_budget
         self._seed = seed
         self._prompt = load_prompt(ADAPTER_PROMPTS, ANSWER_PROMPT, language)
-        self.name: str = f"{model.name}; {self._prompt}; temperature=0, tokens<={COMPLETION_TOKENS}"
+        self.name: str = f"{model.name}; {self._prompt}; temperature=0"
 
     async def respond(self, request: Request, retrieved: Iterable[RetrievedRecord]) -> Answer:
         """Ask the model. Raises ModelError."""
@@ -45,7 +43,7 @@ class ModelResponder:
         )
         said_before = (Message(role=turn.role, content=turn.text) for turn in request.history[1:])
         messages = (system, user, *said_before)
-        ask = Ask(messages=messages, max_tokens=COMPLETION_TOKENS, temperature=0.0, seed=self._seed)
+        ask = Ask(messages=messages, temperature=0.0, seed=self._seed)
         said = await self._model.ask(ask)
         return Answer(text=said.text.strip(), retrieved=tuple(used), usage=spent(said.usage))
 

@@ -29,6 +29,7 @@ from typing import Literal, Protocol, Self, runtime_checkable
 
 import msgspec
 
+from adapters.embedder import Embedder
 from adapters.model import Model
 from adapters.prompt import PromptLanguage
 from simulator.errors import ConfigError
@@ -95,13 +96,19 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a memory system declares. `fork`: how its branches can be made, see above. `privileged`: it is handed
     the evidence, so it is an upper bound and no competitor. `answers`: `run`, it answers by `LaneContext.responder`
     from what it found; `own`, it answers by itself. `model`: the configured model that its ingests and commits ask;
-    `prompts`: those of `adapters/prompts` that it asks with."""
+    `prompts`: those of `adapters/prompts` that it asks with; `embedder`: the configured one that makes its vectors."""
 
     fork: Fork = "cheap"
     privileged: bool = False
     answers: Literal["run", "own"] = "own"
     model: str = ""
     prompts: tuple[str, ...] = ()
+    embedder: str = ""
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks any configured model."""
+        return bool(self.model or self.embedder)
 
 
 class Responder(Protocol):
@@ -116,8 +123,8 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     so that they are compared like for like. `anchors` is filled for privileged systems alone.
 
     `responder`: how answers are made from records; None stands for extraction under the word budget
-    (`adapters.responder.respond` is the way to it). `model_of`: the configured model of a name (raises ConfigError).
-    `language`: in which models are asked.
+    (`adapters.responder.respond` is the way to it). `model_of`, `embedder_of`: the configured model of a name (raises
+    ConfigError). `language`: in which models are asked.
 
     `directory`: a folder of this one memory's own, for systems that declare another `fork` than `cheap`: empty, or a
     copy of the one of the memory that it branches from. It is deleted once the memory is closed and needed no more.
@@ -132,6 +139,7 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     directory: Path | None = None
     responder: Responder | None = None
     model_of: Callable[[str], Model] | None = None
+    embedder_of: Callable[[str], Embedder] | None = None
     language: PromptLanguage = "en"
 
     def model(self, name: str) -> Model:
@@ -139,6 +147,12 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
         if self.model_of is None:
             raise ConfigError(f"no model {name!r}: name the file that configures it with --models")
         return self.model_of(name)
+
+    def embedder(self, name: str) -> Embedder:
+        """A configured embeddings model. Raises ConfigError as `model` does."""
+        if self.embedder_of is None:
+            raise ConfigError(f"no model {name!r}: name the file that configures it with --models")
+        return self.embedder_of(name)
 
 
 @runtime_checkable

@@ -23,8 +23,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """One question to a model. Equal asks to one model have one answer, which the cache keeps.
 
-    `vote`: which of several independent answers to the same messages this is. `temperature`, `seed`: None takes the
-    endpoint's own. `schema`: the JSON schema that the answer has to fit, set by `Model.ask_for`.
+    `vote`: which of several independent answers to the same messages this is; a seed is moved by it. `temperature`,
+    `seed`: None takes the endpoint's own. `schema`: the JSON schema that the answer has to fit, set by `Model.ask_for`.
     """
 
     messages: tuple[Message, ...]

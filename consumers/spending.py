@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from adapters.metering import MODEL_CACHED
+from adapters.metering import MODEL_CACHED, MODEL_US
 from consumers.amounts import Amount, amount
 from simulator.events import (
     CommittedEvent,
@@ -38,7 +38,8 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     `per`: what the means are over, all segments ingested or trajectories begun. `cached`: calls from the cache; None
     for one of several judges, of whom that is only known together. `uncounted`: operations of which the server did not
     say how many tokens they took. `money`: by the prices configured when the run began, None for a model that the run
-    does not know. `seconds`: per operation, waits for our own limits included; of several judges, until the last."""
+    does not know. `seconds`: per operation, waits for our own limits included; of several judges, until the last.
+    `model_seconds`: of the same operations, how long the answers took by themselves, those at one time added up."""
 
     system: str
     role: Role
@@ -53,14 +54,17 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Amount
     money: Amount | None
     seconds: Amount | None
+    model_seconds: Amount | None
 
 
 class _Operation(NamedTuple):
-    """What is kept of one: its usage, calls from the cache (None where they are not known apart), how long it took."""
+    """What is kept of one: its usage, calls from the cache (None where they are not known apart), and how long it and
+    its models' answers took, None where a cached one makes that meaningless."""
 
     usage: Usage
     cached: int | None
     took_us: int | None
+    model_us: int | None
 
 
 class SpendingFold:
@@ -113,17 +117,19 @@ class SpendingFold:
             return
         numbers = {name: int(value) for name, value in headers if value.isdigit()}
         cached = numbers.get(MODEL_CACHED, 0)
-        took_us = None
+        took_us = model_us = None
         if not cached and "began_us" in numbers and "ended_us" in numbers:
             took_us = max(0, numbers["ended_us"] - numbers["began_us"])
-        operation = _Operation(usage, cached if alone else None, took_us)
+            model_us = numbers.get(MODEL_US)
+        operation = _Operation(usage, cached if alone else None, took_us, model_us)
         self._kept[event.lane.partition("@")[0], role, judge].setdefault(event.id, operation)
 
     def _spending(
         self, started: RunStartedEvent, system: str, role: Role, judge: str, of: Mapping[str, int]
     ) -> Spending:
         kept = self._kept[system, role, judge].values()
-        use = started.models.get(_use(system, role, judge))
+        apart = role == "answer" and system in started.answered_apart
+        use = None if apart else started.models.get(_use(system, role, judge))
         prompt = sum(operation.usage.prompt_tokens for operation in kept)
         completion = sum(operation.usage.completion_tokens for operation in kept)
         cached = [operation.cached for operation in kept]
@@ -142,6 +148,7 @@ class SpendingFold:
             tokens=_spread(prompt + completion, n),
             money=_spread(_nano(use, prompt, completion), n, _NANO) if use is not None else None,
             seconds=amount((o.took_us for o in kept if o.took_us is not None), 1_000_000),
+            model_seconds=amount((o.model_us for o in kept if o.model_us is not None), 1_000_000),
         )
 
 

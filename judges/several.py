@@ -48,7 +48,7 @@ class SeveralJudges:
         return replace(verdict, scores={**verdict.scores, **scores}, feedback=next(agreeing, None))
 
 
-def together(members: Mapping[str, Sequence[Judge]]) -> tuple[Judge, ...]:
+def together(members: Mapping[str, Sequence[Judge]], *, deadline_s: float = 600.0) -> tuple[Judge, ...]:
     """Label → its judges, as judges of each metric: itself where there is one, else several as one. All members judge
     the same metrics, divided alike."""
     if len(members) == 1:
@@ -57,4 +57,4 @@ def together(members: Mapping[str, Sequence[Judge]]) -> tuple[Judge, ...]:
     for label, judges in members.items():
         for judge in judges:
             alike.setdefault(judge.metrics, {})[label] = judge
-    return tuple(SeveralJudges(judges) for judges in alike.values())
+    return tuple(SeveralJudges(judges, deadline_s=deadline_s) for judges in alike.values())

@@ -21,8 +21,6 @@ T = TypeVar("T")
 
 JUDGE_TEMPERATURE: Final = 0.5
 """The paper's."""
-JUDGE_TOKENS: Final = 1024
-"""At most so many may a vote have."""
 _SEED: Final = 0
 _REASON_CHARACTERS: Final = 300
 
@@ -53,7 +51,6 @@ async def poll(
     async def ask(number: int) -> None:
         ask = Ask(
             messages=messages,
-            max_tokens=JUDGE_TOKENS,
             temperature=JUDGE_TEMPERATURE,
             seed=_SEED,
             vote=number,

@@ -104,7 +104,7 @@ def plan_load(
     offered = offer(dataset.lifelogs, load)
     _check_agents(options, len(offered.lifelogs))
     dataset = replace(dataset, lifelogs=offered.lifelogs, anchors=())
-    settings = read_models(options.models) if any(capabilities(spec).model for spec in specs) else {}
+    settings = read_models(options.models) if any(capabilities(spec).asks for spec in specs) else {}
     limits = Limits(
         calls_in_flight=options.calls_in_flight, segments_ahead=_UNBOUNDED, unreleased_segments=_UNBOUNDED
     )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
 from adapters.answering import ModelResponder
+from adapters.embedder import Embedder
 from adapters.endpoints import Models, ModelSettings, find_model
 from adapters.memory import Responder
 from adapters.model import Ask, Model, Said
@@ -28,8 +29,19 @@ T = TypeVar("T")
 OFFICIAL: Final = "official"
 """The judge that needs no model; no model can be called so."""
 
-ModelSource = Callable[[str, str], Model]
-"""A model by the name that it is configured by, and the role that it is asked in. Raises ConfigError."""
+_MODEL_JUDGE_DEADLINE_S: Final = 6 * 3600.0
+"""Ends a hang, and nothing else: endpoints end their calls by deadlines of their own. Hundreds of votes may wait for a
+server that bears one at a time, and a verdict is not missing because its votes were at the end of the queue."""
+
+
+class ModelSource(Protocol):
+    """Models by the name that they are configured by, and the role that they are asked in. Raises ConfigError."""
+
+    def __call__(self, name: str, role: str) -> Model:
+        """A language model."""
+
+    def embedder(self, name: str, role: str) -> Embedder:
+        """An embeddings model."""
 
 
 class ModelOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,9 +71,31 @@ class NamedModel:
         raise NotImplementedError(f"{self.name} was not opened")
 
 
+class _Named:
+    def __init__(self, settings: Mapping[str, ModelSettings]) -> None:
+        self._settings = settings
+
+    def __call__(self, name: str, role: str) -> Model:
+        return NamedModel(find_model(self._settings, name).name)
+
+    def embedder(self, name: str, role: str) -> Embedder:
+        raise NotImplementedError(f"{find_model(self._settings, name, 'embeddings').name} was not opened")
+
+
+class _Opened:
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def __call__(self, name: str, role: str) -> Model:
+        return self._models.model(name, role=role)
+
+    def embedder(self, name: str, role: str) -> Embedder:
+        return self._models.embedder(name, role=role)
+
+
 def named(settings: Mapping[str, ModelSettings]) -> ModelSource:
     """Models to speak of."""
-    return lambda name, role: NamedModel(find_model(settings, name).name)
+    return _Named(settings)
 
 
 NO_MODELS: Final = named({})
@@ -77,7 +111,7 @@ async def open_models(
         yield named(settings)
         return
     async with Models(settings, cache=cache, offline=offline) as models:
-        yield lambda name, role: models.model(name, role=role)
+        yield _Opened(models)
 
 
 def judge_panel(
@@ -100,7 +134,10 @@ def judge_panel(
         )
     if not members:
         raise ConfigError("no judge is named")
-    return JudgePanel(together(members), metrics)
+    if all(name == OFFICIAL for name in members):
+        return JudgePanel(together(members), metrics)
+    deadline_s = _MODEL_JUDGE_DEADLINE_S
+    return JudgePanel(together(members, deadline_s=deadline_s), metrics, deadline_s=deadline_s + 60)
 
 
 def responder_of(
@@ -122,24 +159,29 @@ def uses_of(
     names = {f"memory.{spec.label}": capabilities(spec).model for spec in systems}
     names |= {"answers": answers or ""}
     names |= {f"judge.{name}": name for name in judges if name != OFFICIAL}
-    return {use: _use(settings, name) for use, name in names.items() if name}
+    uses = {use: _use(settings, name) for use, name in names.items() if name}
+    embedders = {f"embedder.{spec.label}": capabilities(spec).embedder for spec in systems}
+    return uses | {use: _use(settings, name, "embeddings") for use, name in embedders.items() if name}
 
 
-def _use(settings: Mapping[str, ModelSettings], name: str) -> ModelUse:
-    price = find_model(settings, name).price_per_million
+def _use(settings: Mapping[str, ModelSettings], name: str, kind: str = "chat") -> ModelUse:
+    price = find_model(settings, name, kind).price_per_million
     return ModelUse(model=name, prompt_price=price.prompt, completion_price=price.completion)
 
 
 def system_identity(
     settings: Mapping[str, ModelSettings], systems: Iterable[SystemSpec], language: PromptLanguage
 ) -> dict[str, str]:
-    """`memory.<label>` → the model and the prompts that a system asks it with. Raises ConfigError."""
+    """`memory.<label>` → the model and the prompts that a system asks it with; `embedder.<label>` → the model that
+    makes its vectors. Raises ConfigError."""
     found: dict[str, str] = {}
     for spec in systems:
         declared = capabilities(spec)
         if declared.model:
             prompts = (str(load_prompt(ADAPTER_PROMPTS, name, language)) for name in declared.prompts)
             found[f"memory.{spec.label}"] = "; ".join((find_model(settings, declared.model).name, *prompts))
+        if declared.embedder:
+            found[f"embedder.{spec.label}"] = find_model(settings, declared.embedder, "embeddings").name
     return found
 
 

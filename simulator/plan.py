@@ -134,9 +134,8 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
     asked_us = monotonic_us()
     systems = _systems(options)
     settings: dict[str, ModelSettings] = {}
-    if asks_models(
-        options, systems
-    ):  # else a file with a fault would be in the way of runs that don't read it
+    if asks_models(options, systems):
+        # else a file with a fault would be in the way of runs that don't need it
         options = replace(options, models=options.models or default_models())
         settings = read_models(options.models)
     language = prompt_language(options.language)
@@ -194,7 +193,7 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
 
 def asks_models(options: RunOptions, systems: Iterable[SystemSpec]) -> bool:
     """Whether a run asks any model."""
-    own = any(capabilities(spec).model for spec in systems)
+    own = any(capabilities(spec).asks for spec in systems)
     return own or options.answers is not None or any(name != OFFICIAL for name in options.judges)
 
 

@@ -14,6 +14,7 @@ import anyio.to_thread
 import structlog
 from msgspec.structs import replace
 
+from adapters.embedder import Embedder
 from adapters.memory import LaneContext, MemorySystem, Responder
 from adapters.model import Model
 from adapters.prompt import prompt_language
@@ -93,6 +94,8 @@ async def set_up(plan: Plan, note: dict[str, Any], *, anew: bool = False) -> Asy
         open_models(plan.models, plan.cache, offline=options.offline, asked=bool(started.models)) as models,
         memory_folder(plan.systems, options.out / MEMORIES_NAME) as memory_base,
     ):
+        for use, asked in started.models.items():
+            models(asked.model, use)  # one whose key is missing is said now, and not in the middle
         responder = responder_for(options, models)
         openers = {
             spec.label: Opener(spec, started, plan.dataset.anchors, memory_base, models, responder)
@@ -144,7 +147,7 @@ async def begin(
 class Opener:
     """Makes one system's memories, as the run says. `anchors`: the run's; only a privileged system gets those of its
     stream. `folder`: where the folders of memories lie that need one (see `memory_folder`). `models`: where the system
-    finds the model that it declares. Raises ConfigError for a system that can't be isolated as the run says."""
+    finds the models that it declares. Raises ConfigError for a system that can't be isolated as the run says."""
 
     def __init__(
         self,
@@ -157,7 +160,7 @@ class Opener:
     ) -> None:
         declared = capabilities(spec)
         self._spec = spec
-        self._model = declared.model
+        self._declared = declared
         self._models = models
         self._responder = responder
         self._started = started
@@ -185,18 +188,25 @@ class Opener:
             directory=directory,
             responder=self._responder,
             model_of=self._model_of,
+            embedder_of=self._embedder_of,
             language=prompt_language(identity["language"]),
         )
         return open_system(self._spec, context)
 
     def _model_of(self, name: str) -> Model:
-        if name != self._model:
-            declared = self._model or "none"
-            raise ConfigError(
-                f"{self._spec.label} asks the model {name!r}, and its Capabilities.model declares {declared}: what a "
-                "run asks is part of its identity"
-            )
+        self._check(name, "model", self._declared.model)
         return self._models(name, f"memory.{self._spec.label}")
+
+    def _embedder_of(self, name: str) -> Embedder:
+        self._check(name, "embedder", self._declared.embedder)
+        return self._models.embedder(name, f"embedder.{self._spec.label}")
+
+    def _check(self, name: str, kind: str, declared: str) -> None:
+        if name != declared:
+            raise ConfigError(
+                f"{self._spec.label} asks the {kind} {name!r}, and its Capabilities.{kind} declares "
+                f"{declared or 'none'}: what a run asks is part of its identity"
+            )
 
 
 @asynccontextmanager

@@ -90,13 +90,14 @@ async def agent_worker(
             kind = "attached systems" if attached else "systems"
             raise ConfigError(f"{spec.label} is not among the {kind} of {started.run}: {known}")
         declared = capabilities(spec)
-        asked = bool(answers or declared.model)
+        asked = bool(answers) or declared.asks
         settings = await anyio.to_thread.run_sync(read_models, models.models) if asked else {}
         language = prompt_language(started.identity["language"])
         if not attached:
             _check_same(spec, started)
-            use = f"memory.{spec.label}"
-            _check_identity(started, use, system_identity(settings, [spec], language).get(use))
+            asks = system_identity(settings, [spec], language)
+            for use in (f"memory.{spec.label}", f"embedder.{spec.label}"):
+                _check_identity(started, use, asks.get(use))
         anchors = await read_anchors(log, started.run) if declared.privileged else []
         # without a cache in a load: how fast it answers is no measure of a memory
         cache = None if is_load(started) else models.cache or default_cache()

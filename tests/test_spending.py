@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,7 +73,7 @@ def verdict(name: str, *votes: Vote) -> VerdictEvent:
 
 
 def headers(took_us: int, cached: int = 0) -> tuple[tuple[str, bytes], ...]:
-    times = {"began_us": 1000, "ended_us": 1000 + took_us, "model_us": took_us, "model_cached": cached}
+    times = {"began_us": 1000, "ended_us": 1000 + took_us, "model_us": took_us // 2, "model_cached": cached}
     return tuple((name, str(value).encode()) for name, value in times.items())
 
 
@@ -117,6 +118,7 @@ def test_each_role_has_its_calls_tokens_money_and_seconds() -> None:
         tokens=Amount(n=4, mean=600.0, total=2400.0),
         money=Amount(n=4, mean=0.0007, total=0.0028),
         seconds=Amount(n=2, mean=2.0, total=4.0),
+        model_seconds=Amount(n=2, mean=1.0, total=2.0),
     )
     ingest, judge = found["sys", "ingest", "tiny"], found["sys", "judge", "big"]
     assert (ingest.per, ingest.calls, ingest.tokens) == ("segment", 2, Amount(n=2, mean=60.0, total=120.0))
@@ -149,6 +151,14 @@ def test_of_several_judges_each_has_its_own_and_the_cache_is_known_together_only
         ("sys", "judge", "new"): (1, 2, None),
     }
     assert found["sys", "judge", "new"].money is None, "this run knows no price for it"
+
+
+def test_who_answers_by_itself_is_not_charged_at_the_prices_of_the_model_that_answers_for_others() -> None:
+    fold = SpendingFold()
+    fold.feed(response("r", usage(10, 1, 0)), headers(1))
+    started = msgspec.structs.replace(STARTED, answered_apart=("sys",))
+    (found,) = fold.spendings(started, {}, {"sys": 1})
+    assert (found.model, found.money, found.prompt_tokens, found.calls) == ("", None, 10, 0)
 
 
 def test_an_answer_whose_tokens_nobody_counted_is_said_to_be_uncounted() -> None:

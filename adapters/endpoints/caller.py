@@ -15,6 +15,7 @@ import structlog
 from adapters.endpoints.http import Timing
 from adapters.endpoints.limits import AdaptiveLimit, Bucket, Gate, Ticket
 from adapters.endpoints.settings import ModelSettings
+from adapters.endpoints.tally import Tally
 from adapters.endpoints.wire import CallError, Dialect
 from simulator.errors import ModelError
 
@@ -71,12 +72,13 @@ class Caller:
         self,
         body_of: Callable[[], dict[str, Any]],
         send: Callable[[bytes, float], Awaitable[tuple[R, Timing]]],
+        tally: Tally,
         *,
         completion_tokens: int = 0,
     ) -> Done[R]:
         """One call. `body_of` makes the request for each try, since what a server turns out not to know is left away in
-        the next; `send` is one try of so many seconds. `completion_tokens`: at most, for the limit by the minute.
-        Raises ModelError."""
+        the next; `send` is one try of so many seconds. `tally`: where the tries are counted. `completion_tokens`: at
+        most, for the limit by the minute. Raises ModelError."""
         age = self._gate.number()
         given_up, succeeded = self._given_up, self._succeeded
         attempts = failures = 0
@@ -88,6 +90,7 @@ class Caller:
                 if self._down and self._given_up > given_up:
                     raise ModelError(self.label, "unavailable", f"not asked, since it is down: {self._down}")
                 attempts += 1
+                tally.tries += 1
                 async with self._reserved(len(content) // BYTES_PER_TOKEN + completion_tokens) as settle:
                     began_s = time.perf_counter()
                     timeout_s = min(self.settings.timeout_s, self.settings.deadline_s - spent_s)

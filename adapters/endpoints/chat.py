@@ -122,6 +122,7 @@ class Endpoint:
             done = await caller.call(
                 partial(chat_body, settings, ask, caller.dialect, further),
                 send,
+                self._tally,
                 completion_tokens=sampling(settings, ask).get("max_tokens", 0),
             )
             took = self._count(done, took)
@@ -141,7 +142,6 @@ class Endpoint:
         reply, tally = done.reply, self._tally
         prompt_tokens, completion_tokens = reply.prompt_tokens or 0, reply.completion_tokens or 0
         cost = cost_of(self._settings.price_per_million, prompt_tokens, completion_tokens)
-        tally.tries += done.attempts
         tally.uncounted += reply.tokens is None
         tally.prompt_tokens += prompt_tokens
         tally.completion_tokens += completion_tokens

@@ -69,19 +69,24 @@ class EmbeddingEndpoint:
                 f"the cache lacks {len(missing)} of {len(wanted)} texts, and nothing else may be asked",
             )
 
+        errors: list[ModelError] = []
+
         async def fetch(batch: list[bytes]) -> None:
             key = key_for("batch", [key.hex() for key in batch])
             work = partial(self._fetch, batch, [wanted[key] for key in batch])
-            vectors, _ = await self._flights.once(key, work)
-            rows.update(zip(batch, vectors, strict=True))
+            try:
+                vectors, _ = await self._flights.once(key, work)
+            except ModelError as error:  # the other batches go on: they are paid, and kept for the next time
+                self._tally.failed += len(batch)
+                errors.append(error)
+            else:
+                rows.update(zip(batch, vectors, strict=True))
 
-        try:
-            async with anyio.create_task_group() as tasks:
-                for start in range(0, len(missing), self._settings.batch):
-                    tasks.start_soon(fetch, missing[start : start + self._settings.batch])
-        except* ModelError as errors:
-            self._tally.failed += len(missing)
-            raise _first(errors) from None
+        async with anyio.create_task_group() as tasks:
+            for start in range(0, len(missing), self._settings.batch):
+                tasks.start_soon(fetch, missing[start : start + self._settings.batch])
+        if errors:
+            raise errors[0]
         return np.stack([rows[key] for key in keys]) if keys else np.empty((0, self.dimensions), np.float32)
 
     def key(self, text: str) -> bytes:
@@ -94,9 +99,8 @@ class EmbeddingEndpoint:
     async def _fetch(self, keys: Sequence[bytes], texts: Sequence[str]) -> list[Vector]:
         """From the server, and into the cache."""
         body = embeddings_body(self._settings, texts)
-        done = await self._caller.call(lambda: body, partial(self._send, len(texts)))
+        done = await self._caller.call(lambda: body, partial(self._send, len(texts)), self._tally)
         tally, tokens = self._tally, done.reply.prompt_tokens
-        tally.tries += done.attempts
         tally.uncounted += tokens is None
         tally.prompt_tokens += tokens or 0
         tally.cost += cost_of(self._settings.price_per_million, tokens or 0, 0)
@@ -116,12 +120,3 @@ class EmbeddingEndpoint:
         return await self._wire.post(
             EMBEDDINGS, body, timeout_s, lambda content: read_embeddings(content, count, self.dimensions)
         )
-
-
-def _first(errors: BaseExceptionGroup[ModelError]) -> ModelError:
-    """Several batches fail for one reason."""
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, ModelError)
-    return error

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import anyio
+import structlog
 
 from adapters.endpoints.cache import Cache
 from adapters.endpoints.caller import Caller
@@ -20,6 +22,8 @@ from adapters.endpoints.tally import Tally
 from adapters.model import Said
 
 CLOSE_TIMEOUT_S = 5.0
+
+_log = structlog.get_logger(__name__)
 
 
 class Models:
@@ -53,7 +57,9 @@ class Models:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the connections and the cache."""
+        """Close the connections and the cache. What it lacked offline is said once, by model."""
+        for name, answers in self.missing().items():
+            _log.warning("not_in_the_cache", model=name, answers=answers)
         with anyio.move_on_after(CLOSE_TIMEOUT_S, shield=True):
             for connections in self._connections.values():
                 await connections.aclose()
@@ -87,6 +93,13 @@ class Models:
     def tallies(self) -> list[Tally]:
         """What each role asked each model so far, in the order in which they were first opened."""
         return list(self._tallies.values())
+
+    def missing(self) -> dict[str, int]:
+        """Model → how many answers were wanted that the cache does not have, when nothing else might be asked."""
+        counts: Counter[str] = Counter()
+        for tally in self._tallies.values():
+            counts[tally.model] += tally.missing
+        return dict(+counts)
 
     def _tally(self, name: str, role: str) -> Tally:
         return self._tallies.setdefault((name, role), Tally(model=name, role=role))

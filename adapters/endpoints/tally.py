@@ -13,7 +13,8 @@ class Tally(msgspec.Struct, kw_only=True):
     """The calls of one role to one model. A call is one question, however many tries and repairs it took; a cached one
     asked nobody. Tokens and cost are those of all replies that came, also of calls that failed in the end.
 
-    `uncounted`: replies whose server did not say how many tokens they took: they are missing in tokens and cost.
+    `tries`: requests that were sent. `uncounted`: replies whose server did not say how many tokens they took: they are
+    missing in tokens and cost.
     `missing`: what the cache does not have, when nothing else may be asked. `seconds`: of the tries that succeeded.
     """
 

@@ -164,8 +164,9 @@ def sampling(settings: ModelSettings, ask: Ask) -> dict[str, Any]:
     """How the answer is drawn: the ask's own words before the endpoint's. The seed moves with the vote: several votes
     with one seed would be one vote."""
     seed = settings.seed if ask.seed is None else ask.seed
+    temperature = settings.temperature if ask.temperature is None else ask.temperature
     drawn = {
-        "temperature": settings.temperature if ask.temperature is None else ask.temperature,
+        "temperature": None if temperature is None else float(temperature),
         "seed": None if seed is None else seed + ask.vote,
         "max_tokens": settings.max_tokens if ask.max_tokens is None else ask.max_tokens,
     }

@@ -19,8 +19,6 @@ from simulator.events import MemoryRecord, Usage
 from simulator.eventtime import format_event_time
 
 EXTRACT_PROMPT: Final = "extract_v1"
-FACT_TOKENS: Final = 2048
-"""At most so many may the facts of one call have."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +31,8 @@ class RagExtMemory(RetrievalMemory):
     """Stores facts that a model extracts from each segment and each interaction; answers with the top-k of a search.
 
     `model`: the configured model that extracts, at temperature 0 and the run's seed. `observations`: so many in one
-    call, for models with a short context; by default, all of a segment. `retrieval`, `top_k`: as in rag_raw. A segment
-    whose extraction fails is not stored at all, not even in part.
+    call, for models with a short context; by default, all of a segment. `retrieval`, `embedder`, `top_k`: as in
+    rag_raw. A segment whose extraction fails is not stored at all, not even in part.
     """
 
     __slots__ = ("_model", "_observations", "_prompt")
@@ -42,10 +40,11 @@ class RagExtMemory(RetrievalMemory):
     def __init__(
         self,
         context: LaneContext,
-        embedder: Embedder | None = None,
+        encoder: Embedder | None = None,
         *,
         model: str = "",
         retrieval: Retrieval = "hybrid",
+        embedder: str = "",
         top_k: int | None = None,
         observations: int | None = None,
     ) -> None:
@@ -53,15 +52,15 @@ class RagExtMemory(RetrievalMemory):
             raise ConfigError("rag_ext needs a model: --system rag_ext:model=NAME, a model of --models")
         if observations is not None and observations < 1:
             raise ConfigError(f"rag_ext: observations must be at least 1, not {observations}")
-        super().__init__(context, embedder, retrieval=retrieval, top_k=top_k)
+        super().__init__(context, encoder, retrieval=retrieval, embedder=embedder, top_k=top_k)
         self._model = context.model(model)
         self._observations = observations
         self._prompt = load_prompt(ADAPTER_PROMPTS, EXTRACT_PROMPT, context.language)
 
     @staticmethod
-    def capabilities(*, model: str = "", **_: object) -> Capabilities:
+    def capabilities(*, model: str = "", embedder: str = "", **_: object) -> Capabilities:
         """What the options declare."""
-        return Capabilities(answers="run", model=model, prompts=(EXTRACT_PROMPT,))
+        return Capabilities(answers="run", model=model, prompts=(EXTRACT_PROMPT,), embedder=embedder)
 
     async def ingest(self, segment: Segment) -> Delta:
         """Store the facts of the segment. Raises ModelError and EncoderError, and then stores nothing."""
@@ -75,9 +74,8 @@ class RagExtMemory(RetrievalMemory):
             part = parts[number]
             try:
                 found[number] = await self._extract("\n".join(o.text for o in part), part[0].event_time_us)
-            except (
-                ModelError
-            ) as error:  # the others go on: what they come to is in the cache for the next time
+            except ModelError as error:
+                # the others go on: what they come to is in the cache for the next time
                 failures[number] = error
 
         async with anyio.create_task_group() as asking:
@@ -101,7 +99,7 @@ class RagExtMemory(RetrievalMemory):
         messages: tuple[Message, ...] = self._prompt.messages(
             time=format_event_time(event_time_us), seen=text
         )
-        ask = Ask(messages=messages, max_tokens=FACT_TOKENS, temperature=0.0, seed=self._context.seed)
+        ask = Ask(messages=messages, temperature=0.0, seed=self._context.seed)
         try:
             facts, said = await self._model.ask_for(ask, Facts)
         except ModelError as error:

@@ -13,27 +13,32 @@ from simulator.events import MemoryRecord
 class RagRawMemory(RetrievalMemory):
     """Stores chunks of a segment's observations and whole interactions; answers with the top-k of a search.
 
-    `retrieval`: exact dense search, BM25, or both fused by reciprocal rank. `top_k`: records that an answer
-    may use; the run's own unless given. `chunk_observations`: observations in a chunk.
+    `retrieval`: exact dense search, BM25, or both fused by reciprocal rank. `embedder`: the configured embeddings model
+    that makes the vectors; by default an encoder of our own that needs none. `top_k`: records that an answer may use;
+    the run's own unless given. `chunk_observations`: observations in a chunk.
     """
-
-    capabilities = Capabilities(answers="run")
 
     __slots__ = ("_chunk_observations",)
 
     def __init__(
         self,
         context: LaneContext,
-        embedder: Embedder | None = None,
+        encoder: Embedder | None = None,
         *,
         retrieval: Retrieval = "hybrid",
+        embedder: str = "",
         top_k: int | None = None,
         chunk_observations: int = 16,
     ) -> None:
         if chunk_observations < 1:
             raise ConfigError(f"rag_raw: chunk_observations must be at least 1, not {chunk_observations}")
-        super().__init__(context, embedder, retrieval=retrieval, top_k=top_k)
+        super().__init__(context, encoder, retrieval=retrieval, embedder=embedder, top_k=top_k)
         self._chunk_observations = chunk_observations
+
+    @staticmethod
+    def capabilities(*, embedder: str = "", **_: object) -> Capabilities:
+        """What the options declare."""
+        return Capabilities(answers="run", embedder=embedder)
 
     async def ingest(self, segment: Segment) -> Delta:
         """Store the segment's chunks."""

@@ -19,7 +19,8 @@ Retrieval = Literal["dense", "bm25", "hybrid"]
 
 
 class RetrievalMemory:
-    """Records that are searched: exact dense search, BM25, or both fused by reciprocal rank. `top_k`: records that an
+    """Records that are searched: exact dense search, BM25, or both fused by reciprocal rank. `embedder`: the configured
+    model that makes the vectors; without a name it is `encoder`, or else the default one. `top_k`: records that an
     answer may use; the run's own unless given. What is stored is for subclasses to say."""
 
     __slots__ = ("_context", "_embedder", "_store", "_top_k")
@@ -27,15 +28,20 @@ class RetrievalMemory:
     def __init__(
         self,
         context: LaneContext,
-        embedder: Embedder | None,
+        encoder: Embedder | None,
         *,
         retrieval: Retrieval,
+        embedder: str,
         top_k: int | None,
     ) -> None:
         if top_k is not None and top_k < 1:
             raise ConfigError(f"top_k must be at least 1, not {top_k}")
+        if embedder and retrieval == "bm25":
+            raise ConfigError("retrieval=bm25 has no vectors: leave embedder away")
         self._context = context
-        self._embedder = None if retrieval == "bm25" else embedder or default_embedder()
+        if embedder:
+            encoder = context.embedder(embedder)
+        self._embedder = None if retrieval == "bm25" else encoder or default_embedder()
         self._top_k = context.top_k if top_k is None else top_k
         self._store = Store(
             dimensions=self._embedder.dimensions if self._embedder else 0, lexical=retrieval != "dense"

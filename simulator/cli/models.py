@@ -6,7 +6,6 @@ import os
 from functools import partial
 from pathlib import Path
 
-import anyio
 import click
 import msgspec
 
@@ -16,6 +15,8 @@ from consumers.score_tables import new_table
 from simulator.cli import common
 from simulator.cli.progress import progress_bar
 from simulator.errors import ConfigError
+
+_NONE = "there is no models.toml here, and no --models: docs/models.md says what stands in it"
 
 
 @click.group(
@@ -41,9 +42,7 @@ def models(ctx: click.Context, models: Path | None, settings: common.Settings) -
         common.print_json(found)
         return
     if not found:
-        raise ConfigError(
-            "there is no models.toml here, and no --models: docs/models.md says what stands in it"
-        )
+        raise ConfigError(_NONE)
     table = new_table("", "Name", "Kind", "Model", "Endpoint", "Key", "Price")
     for name, model in found.items():
         table.add_row(name, model.kind, model.model, model.base_url, _key(model), _price(model))
@@ -70,12 +69,12 @@ def check(names: tuple[str, ...], models: Path | None, settings: common.Settings
     found = read_models(models)
     wanted = {name: _named(found, name) for name in names or found}
     if not wanted:
-        raise ConfigError("no model is named, and none is configured: docs/models.md says how")
+        raise ConfigError(_NONE)
     with progress_bar("asking", settings.quiet) as update:
         results: list[Checks] = []
         for number, (name, model) in enumerate(wanted.items()):
             update(number, len(wanted), name)
-            results.append(anyio.run(partial(check_model, name, model)))
+            results.append(common.run_async(partial(check_model, name, model)))
     if settings.json:
         common.print_json(results)
     else:
@@ -95,6 +94,8 @@ def _show(result: Checks, model: ModelSettings) -> None:
     for done in result.checks:
         table.add_row(done.what, "yes" if done.works else "no", f"{done.seconds:.2f} s", done.detail)
     common.show(table)
+    if result.advice:
+        common.say("What to set, or to know:")
     for line in result.advice:
         common.say(f"    {line}")
 

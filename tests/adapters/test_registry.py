@@ -132,12 +132,14 @@ async def test_options_reach_the_system() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("rag_raw:topk=5", "no option 'topk': there are chunk_observations, retrieval, top_k"),
+        ("rag_raw:topk=5", "no option 'topk': there are chunk_observations, embedder, retrieval, top_k"),
         ("null:top_k=5", "no option 'top_k': it has none"),
         ("rag_raw:top_k=five", "top_k=five"),
         ("rag_raw:top_k=0", "at least 1"),
         ("rag_raw:retrieval=magic", "one of dense, bm25, hybrid"),
-        ("rag_raw:embedder=x", "no option 'embedder'"),
+        ("rag_raw:embedder=x", "no model 'x': name the file"),
+        ("rag_raw:encoder=x", "no option 'encoder'"),
+        ("rag_raw:embedder=x,retrieval=bm25", "leave embedder away"),
         ("no_such_module:Mine", "can't import 'no_such_module'.*built in are null"),
         (
             "own_broken:Mine",

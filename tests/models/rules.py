@@ -28,3 +28,12 @@ def repentant(body: dict[str, Any]) -> str:
     if len(body["messages"]) == 1:
         return '{"outcome": "perhaps"}'
     return '{"outcome": "fail", "reason": "told"}'
+
+
+def colour(body: dict[str, Any]) -> str:
+    """As a server with structured output answers a check; in words where it has to be asked in words."""
+    return '{"colour": "blue", "brightness": "light"}' if _wants_json(body) else "It is blue."
+
+
+def _wants_json(body: dict[str, Any]) -> bool:
+    return "response_format" in body or "JSON" in body["messages"][-1]["content"]

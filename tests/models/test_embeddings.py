@@ -110,6 +110,19 @@ async def test_what_is_wrong_is_said(server: Server, script: Script, failure: st
     assert raised.value.failure == failure
 
 
+async def test_a_batch_that_fails_leaves_the_others_kept(server: Server, tmp_path: Path) -> None:
+    steps = (Step(), Step(does="refuse", status=400, message="no"))
+    async with embedder(server, Script(steps=steps), tmp_path / "c.db", batch=4, max_in_flight=1) as (
+        found,
+        models,
+    ):
+        with pytest.raises(ModelError, match="400 Bad Request: no"):
+            await found.embed(TEXTS)
+        assert (models.tallies()[0].failed, models.tallies()[0].tries) == (4, 3)
+        assert (await found.embed(TEXTS)).shape == (10, 8)
+        assert [len(a.body["input"]) for a in await server.asked()] == [4, 4, 2, 4]
+
+
 async def test_an_embedder_is_no_chat_model(server: Server) -> None:
     async with embedder(server) as (_, models):
         with pytest.raises(ConfigError, match="'bge' is one for embeddings, and chat is wanted"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from adapters.endpoints import Models, ModelSettings
 from adapters.endpoints.settings import Price
 from adapters.model import ModelUsage, Said
 from simulator.errors import ConfigError, ModelError
+from tests.conftest import ROOT
 from tests.models.helpers import Verdict, asking, endpoint
 from tests.models.server import Script, Server, Step
 
@@ -107,7 +109,7 @@ async def test_what_does_not_pass_is_given_up_with_a_reason(
             await model.ask(asking("hello"))
         assert len(await server.asked()) == 3
     assert (raised.value.model, raised.value.failure) == ("m", failure)
-    assert models.tallies()[0].failed == 1
+    assert (models.tallies()[0].failed, models.tallies()[0].tries) == (1, 3)
 
 
 async def test_a_429_uses_up_the_deadline_and_no_attempt(server: Server) -> None:
@@ -335,6 +337,7 @@ async def test_offline_answers_from_the_cache_alone_and_counts_what_is_missing(
     assert len(await server.asked()) == 1
     [tally] = models.tallies()
     assert (tally.calls, tally.cached, tally.missing, tally.failed) == (3, 1, 2, 0)
+    assert models.missing() == {"m": 2}
 
 
 async def test_a_model_is_opened_once_whatever_asks_it(server: Server) -> None:
@@ -348,6 +351,67 @@ async def test_a_model_is_opened_once_whatever_asks_it(server: Server) -> None:
         assert [(t.model, t.role, t.calls) for t in models.tallies()] == [("m", "test", 4), ("m", "other", 4)]
         with pytest.raises(ConfigError, match="is one for chat, and embeddings is wanted"):
             models.embedder("m", role="r")
+
+
+ASKER = """
+import sys, anyio
+from pathlib import Path
+from adapters.endpoints import Models, ModelSettings
+from tests.models.helpers import asking
+
+async def main(url, cache):
+    settings = {"m": ModelSettings(base_url=url, model="scripted")}
+    async with Models(settings, cache=Path(cache)) as models:
+        model = models.model("m", role="test")
+        for number in range(30):
+            print((await model.ask(asking(f"number {number}"))).text)
+
+anyio.run(main, *sys.argv[1:])
+"""
+
+
+async def test_processes_that_ask_the_same_at_once_go_on_with_one_answer(
+    server: Server, tmp_path: Path
+) -> None:
+    """Each answer of this server is another one, so that it shows whose was kept."""
+    await server.play(Script(rule="tests.models.rules:drawn", delay_s=0.02))
+    said: list[str] = []
+
+    async def ask() -> None:
+        done = await anyio.run_process(
+            [sys.executable, "-c", ASKER, server.url, str(tmp_path / "c.db")], cwd=ROOT
+        )
+        said.append(done.stdout.decode())
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(ask)
+    assert len(said[0].splitlines()) == 30
+    assert said[0] == said[1] == said[2]
+    assert 30 <= len(await server.asked()) <= 90
+    before = len(await server.asked())
+    await ask()
+    assert said[3] == said[0]
+    assert len(await server.asked()) == before
+
+
+async def test_calls_that_are_cancelled_leave_nothing_behind(server: Server, tmp_path: Path) -> None:
+    script = Script(delay_s=30)
+    async with endpoint(server, script, tmp_path / "c.db", max_in_flight=4) as (model, models):
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(model.ask, asking(f"number {number % 10}"))
+            while len(await server.asked()) < 4:  # noqa: ASYNC110  # another process has no event of ours
+                await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+        await server.play(Script(delay_s=0.02))
+        async with anyio.create_task_group() as tasks:
+            for number in range(10):
+                tasks.start_soon(model.ask, asking(f"number {number}"))
+        asked = await server.asked()
+    assert len(asked) == 10
+    assert max(a.at_once for a in asked) == 4  # all places are free again
+    assert models.tallies()[0].failed == 0
 
 
 # --- many calls -----------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 from adapters.endpoints import ModelSettings, find_model, read_models
 from adapters.endpoints.settings import Price, key_of
 from simulator.errors import ConfigError
+from tests.conftest import ROOT
 
 WHOLE = """
 [models.judge]
@@ -70,6 +71,19 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (found["bge"].kind, found["bge"].dimensions, found["bge"].batch) == ("embeddings", 1024, 16)
     for model in found.values():  # no key of the file is left at its default by these two
         assert model != ModelSettings(base_url=model.base_url, model=model.model)
+
+
+def test_the_documentation_s_example_is_one_and_its_table_has_every_key(tmp_path: Path) -> None:
+    documentation = (ROOT / "docs" / "models.md").read_text()
+    example = documentation.partition("```toml\n")[2].partition("```")[0]
+    assert list(read_models(write(tmp_path, example))) == ["judge", "local", "bge"]
+    rows = [line.split("|")[1] for line in documentation.splitlines() if line.startswith("| `")]
+    named = {name for row in rows for name in row.replace("`", "").replace(",", " ").split()}
+    assert named >= set(ModelSettings.__struct_fields__)
+    defaults = {"timeout_s": 120, "deadline_s": 480, "attempts": 8, "max_in_flight": 32, "batch": 32}
+    for name, value in defaults.items():
+        assert f"| `{name}` | {value} |" in documentation
+        assert getattr(ModelSettings(base_url="http://h", model="m"), name) == value
 
 
 @pytest.mark.parametrize(
