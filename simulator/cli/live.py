@@ -98,7 +98,8 @@ class LiveView:
             shares = f"{_share(process.cpu)} of a core, {_size(process.rss_bytes)}"
             if process.children_rss_bytes:
                 shares += f"; children {_share(process.children_cpu)}, {_size(process.children_rss_bytes)}"
-            yield _line("process", f"{name}  {shares}; event loop late by {_time(process.loop_lag_us)}")
+            late = f"event loop late by {_time(process.loop_lag_us)}"
+            yield _line("process", f"{_short(name, _NAME):<{_NAME}}  {shares}; {late}")
         if asked := sum(state.counts["tasks"].values()):
             answers = _sum(state, "responses", "answered")
             yield _line("questions", f"{asked:,} asked, {answers:,} answers")

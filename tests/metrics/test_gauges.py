@@ -22,9 +22,11 @@ from simulator.events import (
     ObservationEvent,
     ProcessSampleEvent,
     ReadyEvent,
+    Replayed,
     ReplayEndedEvent,
     ResponseEvent,
     RunStartedEvent,
+    Usage,
 )
 from simulator.intake import decode_records
 from simulator.load import LoadOptions, execute_load, plan_load
@@ -269,6 +271,24 @@ def test_what_attached_agents_write_makes_no_labels() -> None:
     assert after.lanes == before.lanes
     assert after.latency == before.latency
     assert "agent.nobody" not in after.last_us
+
+
+def test_tokens_by_what_they_were_used_for() -> None:
+    wrote, headers = delta("it@A", 0, wall_us=5)
+    answer, _ = event_of_nobody("it@A")
+    fed = [
+        (replace(wrote, usage=Usage(prompt_tokens=3, completion_tokens=4)), headers),
+        (
+            replace(answer, usage=Usage(prompt_tokens=5), replayed=Replayed(usage=Usage(prompt_tokens=7))),
+            headers,
+        ),
+    ]
+    assert nonzero(folded(fed).counts)["tokens"] == {
+        ("it", "ingest", "prompt"): 3,
+        ("it", "ingest", "completion"): 4,
+        ("it", "answer", "prompt"): 5,
+        ("it", "replay", "prompt"): 7,
+    }
 
 
 def test_a_record_that_several_bury_is_one_dead_letter() -> None:
