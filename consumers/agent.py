@@ -19,6 +19,7 @@ from consumers.calls import CallLimit, Rank
 from consumers.history import LaneHistory, read_histories
 from consumers.homes import Isolating
 from consumers.lane import Lane
+from consumers.questioned import QuestionedLane
 from simulator.errors import InvariantError
 from simulator.events import (
     AnyEvent,
@@ -197,7 +198,13 @@ class _Agent:
         """Everything of one lane runs in one task group, so that the lane can go as a whole."""
         memory = self.open_memory(name, stream)
         run, isolation = self.started.run, self.started.isolation
-        lane = Lane(name, stream, run, memory, isolation, self.call_timeout_s, history, self.isolating)
+        given = (name, stream, run, memory, isolation, self.call_timeout_s, history, self.isolating)
+        questions = self.started.questions
+        lane = (
+            Lane(*given)
+            if questions is None
+            else QuestionedLane(*given, forks=self.system in questions.forks)
+        )
         inbox = _Inbox()
         try:
             async with anyio.create_task_group() as tasks:
@@ -231,7 +238,7 @@ class _Agent:
                 running := self._running(event)
             ):
                 ticket = offsets.begin(TopicPartition(record.topic, record.partition), record.offset)
-                running.tasks.start_soon(self._work, running.lane, event, ticket)
+                running.tasks.start_soon(self._work, running.lane, event, ticket, read_us)
         offsets.reached_all(records)
 
     def _no_stream(self, event: ObservationEvent | SegmentClosedEvent) -> Lane:
@@ -241,21 +248,27 @@ class _Agent:
         while True:
             segment, closed_id, ticket, read_us = await inbox.get()
             await lane.settle()
-            async with self.calls.turn(lane.lane, Rank.INGEST):
+            async with lane.alone(), self.calls.turn(lane.lane, Rank.INGEST):
                 began_us = wall_us()
                 delta = await lane.ingest(segment, closed_id)
                 ended_us = wall_us()
+                # at once, and before the delta is out: who has read it may ask
+                stamps = {"snapshot_us": wall_us()} if lane.keep_newest(segment) else {}
             if delta is None:
                 self.outbox.offsets.done(ticket)
                 await self._say_alive()
             else:
-                self.outbox.put(delta, ticket, read_us=read_us, began_us=began_us, ended_us=ended_us)
+                self.outbox.put(
+                    delta, ticket, read_us=read_us, began_us=began_us, ended_us=ended_us, **stamps
+                )
 
-    async def _work(self, lane: Lane, event: TaskEvent | FeedbackEvent | CommitEvent, ticket: Ticket) -> None:
+    async def _work(
+        self, lane: Lane, event: TaskEvent | FeedbackEvent | CommitEvent, ticket: Ticket, read_us: int
+    ) -> None:
         result: ResponseEvent | CommittedEvent | None = None
         await lane.turn(event)
         new = isinstance(event, TaskEvent) and event.phase == "T1"
-        async with self.calls.turn(event.lane, Rank.NEW if new else Rank.UNDER_WAY):
+        async with lane.alone(), self.calls.turn(event.lane, Rank.NEW if new else Rank.UNDER_WAY):
             isolating_us = wall_us()
             await lane.isolate(event)
             began_us = wall_us()
@@ -270,7 +283,16 @@ class _Agent:
             self.outbox.offsets.done(ticket)
             await self._say_alive()
         else:
-            self.outbox.put(result, ticket, isolating_us=isolating_us, began_us=began_us, ended_us=ended_us)
+            stamps = {
+                "read_us": read_us,
+                "isolating_us": isolating_us,
+                "began_us": began_us,
+                "ended_us": ended_us,
+            }
+            if (first_s := lane.first_token_s(result.id)) is not None:
+                # another machine measured it, perhaps: no token came after the whole answer
+                stamps["first_token_us"] = min(began_us + round(first_s * 1e6), ended_us)
+            self.outbox.put(result, ticket, **stamps)
 
     async def _follow_control(self, tasks: TaskGroup) -> None:
         async with self.log.subscribe([self.topics.control]) as subscription:

@@ -30,6 +30,7 @@ from typing import Final
 
 import msgspec
 
+from consumers.answers import AnswersFold, AnswersReport
 from consumers.histogram import Histogram, Percentiles
 from simulator.events import (
     AnyEvent,
@@ -106,6 +107,8 @@ class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
     highest: LagPoint
     lag: tuple[LagPoint, ...]
     processes: tuple[ProcessUse, ...]
+    answers: AnswersReport | None = None
+    """Of a load with questions."""
 
 
 class _Due(msgspec.Struct, frozen=True):
@@ -160,9 +163,12 @@ class LatencyFold:
         self._observations: Counter[str] = Counter()
         self._first_us, self._last_us = math.inf, -math.inf
         """Of observations: when the first and the last was due."""
+        self._answers = None if started.questions is None else AnswersFold(started, started.questions)
 
     def feed(self, event: AnyEvent, headers: Headers) -> None:
         """Take one event in. What was never due by a clock (an infinite rate) has no latency."""
+        if self._answers is not None:
+            self._answers.feed(event, headers)
         match event:
             case ObservationEvent():
                 self._observations[event.stream] += 1
@@ -243,7 +249,11 @@ class LatencyFold:
             by_lane={lane: histogram.percentiles() for lane, histogram in by_lane.items()},
             highest=highest,
             lag=lag,
-            processes=tuple(_use(name, samples) for name, samples in sorted(self._samples.items())),
+            processes=tuple(
+                _use(name, _until(changes[-1].at_us if changes else None, samples))
+                for name, samples in sorted(self._samples.items())
+            ),
+            answers=None if self._answers is None else self._answers.report(),
         )
 
     def _lane(
@@ -365,6 +375,12 @@ def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, fl
         at_s=span_s, segments=int(highest[0]), observations=int(highest[1]), event_time_s=highest[2]
     )
     return tuple(points), greatest, span_s
+
+
+def _until(over_us: int | None, samples: list[_Sample]) -> list[_Sample]:
+    """Those of the load, and not of the time after it in which only questions are asked."""
+    found = [sample for sample in samples if over_us is None or sample.at_us <= over_us + 1_000_000]
+    return found or samples[:1]
 
 
 def _use(process: str, samples: list[_Sample]) -> ProcessUse:
