@@ -125,10 +125,10 @@ class AnswersFold:
         loaded = self._times(range(self._questions.loaded))
         idle = self._times(range(self._questions.loaded, self._questions.total))
         on: dict[str, AnsweredOn] = {
-            system: "unknown"
-            if system in self._started.attached
-            else "fork"
+            system: "fork"
             if system in self._questions.forks
+            else "unknown"
+            if system in self._started.attached
             else "turn"
             for system in self._started.systems
         }

@@ -37,6 +37,8 @@ async def execute_sweep(
             "a sweep over wearers needs --rate: at --observations-per-second of all lanes together, more wearers are "
             "no more load"
         )
+    if objective.of_answers and options.questions is None:
+        raise ConfigError(f"the objective {objective.text!r} needs --questions-per-second")
     if await anyio.Path(path).exists() and not options.overwrite:
         raise ConfigError(f"{options.out} already holds a sweep: choose another --out, or pass --overwrite")
     first = load.wearers or 1 if axis == "wearers" else load.rate or load.observations_per_second
