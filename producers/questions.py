@@ -2,7 +2,8 @@
 
 An open model as well: a question is due by its own rate, whether or not answers keep up, and its latency runs from
 then. It asks its lane about the newest segment whose delta the lane has published, and no lane is asked before its
-first segment is due; one whose first delta is late has the question wait for it, and that counts.
+second segment is due, when one that keeps up has remembered the first; where that is late, the question waits for it,
+and that counts.
 
 The same memories are asked twice: while segments come in (`loaded`), and once all of those are remembered and all of
 these questions answered (`idle`).
@@ -91,13 +92,13 @@ def lay_out(offered: Offered, load: Load, asked: QuestionLoad, system: str) -> Q
         )
     lifelogs = {f"{system}@{stream}": lifelog for stream, lifelog in offered.lifelogs.items()}
     first_s = {
-        lane: (lifelog.segments[0].end_time_us - DAY1_US) / 1e6 / offered.rate
+        lane: (lifelog.segments[:2][-1].end_time_us - DAY1_US) / 1e6 / offered.rate
         for lane, lifelog in lifelogs.items()
     }
     loaded = tuple(_in_turn(0, first_s, load.duration_s, load, asked))
     if not loaded:
         raise ConfigError(
-            f"no question is due within {load.duration_s:g} s after a first segment: take a higher "
+            f"no question is due within {load.duration_s:g} s after a second segment: take a higher "
             "--questions-per-second or a longer --duration"
         )
     idle = tuple(_in_turn(len(loaded), dict.fromkeys(lifelogs, 0.0), idle_s, load, asked))
