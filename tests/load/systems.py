@@ -115,3 +115,9 @@ class AskedInTurn(Asked):
     """The same, and it can't fork."""
 
     capabilities = Capabilities(fork="none")
+
+
+class HangsInTurn(FixedTime):
+    """Ingests for ever from a segment on, and can't fork."""
+
+    capabilities = Capabilities(fork="none")
