@@ -67,6 +67,24 @@ def describe(spec: SystemSpec) -> str:
     return _about(_class_of(spec))
 
 
+def options_of(spec: SystemSpec) -> dict[str, str]:
+    """A system's options: name, and what it may be with its default, as in `hybrid|bm25|dense = hybrid`. Raises
+    ConfigError."""
+    cls = _class_of(spec)
+    types = typing.get_type_hints(cls.__init__)
+    found: dict[str, str] = {}
+    for parameter in _parameters(cls):
+        kind = types.get(parameter.name, str)
+        choices = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
+        text = "|".join(map(str, choices)) or getattr(kind, "__name__", str(kind))
+        if parameter.default is parameter.empty:
+            text += ", needed"
+        elif parameter.default not in (None, ""):
+            text += f" = {parameter.default}"
+        found[parameter.name] = text
+    return found
+
+
 def parse_spec(spec: str) -> SystemSpec:
     """Read `[label=]name[:option=value,...]`, where name is a built-in system or `module:Class`. Nothing is
     imported. Raises ConfigError."""
@@ -176,12 +194,8 @@ def _class_of(spec: SystemSpec) -> type[MemorySystem]:
 def _convert_options(spec: SystemSpec, cls: type[MemorySystem]) -> dict[str, Any]:
     if not spec.options:
         return {}
-    parameters = list(inspect.signature(cls).parameters.values())[1:]
-    named = [p for p in parameters if p.kind is p.KEYWORD_ONLY] or [
-        p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD
-    ]
-    known = {p.name for p in named}
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    known = {p.name for p in _parameters(cls)}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(cls).parameters.values())
     types = typing.get_type_hints(cls.__init__)
     converted: dict[str, Any] = {}
     for key, value in spec.options.items():
@@ -195,6 +209,13 @@ def _convert_options(spec: SystemSpec, cls: type[MemorySystem]) -> dict[str, Any
             one_of = f"; one of {', '.join(map(str, wanted))}" if wanted else ""
             raise ConfigError(f"{spec.label}: option {key}={value}: {_one_line(error)}{one_of}") from error
     return converted
+
+
+def _parameters(cls: type[MemorySystem]) -> list[inspect.Parameter]:
+    """Those that are options."""
+    parameters = list(inspect.signature(cls).parameters.values())[1:]
+    named = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    return named or [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
 def _one_line(error: Exception) -> str:

@@ -64,6 +64,8 @@ async def run_agent(
     isolating: Isolating | None = None,
     calls: CallLimit | None = None,
     call_timeout_s: float = 600.0,
+    process: str = "",
+    forks: bool = False,
 ) -> None:
     """Run one system's agent, or one of several that share its lanes, until the run ends.
 
@@ -76,13 +78,17 @@ async def run_agent(
         isolating: how branches are made in isolation `branch`; None for a system that forks.
         calls: lets ingests, answers and commits run, so many at once; by default as many as the run's limits say.
         call_timeout_s: after this long, an ingest, answer or commit has failed.
+        process: a name, where several share the lanes of a load: each then says, whenever that changes, which
+            partitions it drives.
+        forks: a load's questions are answered on forks of the memory, which are cheap; else in turn with the ingest.
 
     Raises:
         InvariantError: the log holds what can't be (a gap in a segment, a task before its delta).
         ConfigError: `open_memory` raised it.
     """
     calls = calls or CallLimit(started.limits.calls_in_flight)
-    await _Agent(log, started, system, open_memory, isolating, calls, call_timeout_s).run()
+    forks = forks and started.questions is not None
+    await _Agent(log, started, system, open_memory, isolating, calls, call_timeout_s, process, forks).run()
 
 
 class _Inbox:
@@ -121,6 +127,8 @@ class _Agent:
         isolating: Isolating | None,
         calls: CallLimit,
         call_timeout_s: float,
+        process: str,
+        forks: bool,
     ) -> None:
         self.log = log
         self.started = started
@@ -128,6 +136,8 @@ class _Agent:
         self.open_memory = open_memory
         self.isolating = isolating
         self.call_timeout_s = call_timeout_s
+        self.process = process
+        self.forks = forks
         self.calls = calls
         self.topics = Topics.of(started.run)
         self.recorder = Recorder.for_run(started)
@@ -160,17 +170,23 @@ class _Agent:
                 gained, lost = self.ownership.change()
                 if gained or lost:
                     await self._rebalance(gained, lost, tasks)
+                    if self.process:
+                        await self._say_ready()
                     records = self.ownership.kept(records, gained)
                 self._take(records, wall_us())
 
     async def _say_ready(self) -> None:
         self.said_s = anyio.current_time()
         role = agent_role(self.system)
-        means: Means | None = None
+        means: Means | None = "fork" if self.forks else None
         if self.started.isolation == "branch":
             means = "fork" if self.isolating is None else self.isolating.means
         ready = ReadyEvent(id=f"ready/{role}", run=self.started.run, event_time_us=0, role=role, means=means)
-        await self.log.append([self.recorder.record(ready)])
+        shares: dict[str, str] = {}
+        if self.process:
+            partitions = sorted({self.partition[stream] for stream in self.lanes})
+            shares = {"process": self.process, "partitions": ",".join(map(str, partitions))}
+        await self.log.append([self.recorder.record(ready, **shares)])
 
     async def _say_alive(self) -> None:
         """Rebuilding a lane can take as long as all its ingests did, and writes nothing: without a word, the others
@@ -199,12 +215,8 @@ class _Agent:
         memory = self.open_memory(name, stream)
         run, isolation = self.started.run, self.started.isolation
         given = (name, stream, run, memory, isolation, self.call_timeout_s, history, self.isolating)
-        questions = self.started.questions
-        lane = (
-            Lane(*given)
-            if questions is None
-            else QuestionedLane(*given, forks=self.system in questions.forks)
-        )
+        asked = self.started.questions is not None
+        lane = QuestionedLane(*given, forks=self.forks) if asked else Lane(*given)
         inbox = _Inbox()
         try:
             async with anyio.create_task_group() as tasks:

@@ -18,6 +18,7 @@ A failed answer has no latency, nor has one that did not come; with any of those
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -27,6 +28,7 @@ from simulator.events import (
     AnyEvent,
     DeltaEvent,
     Questions,
+    ReadyEvent,
     ResponseEvent,
     RunStartedEvent,
     TaskEvent,
@@ -35,9 +37,19 @@ from simulator.events import (
 from simulator.log.protocol import Headers
 from simulator.protocols.questions import question_of
 from simulator.topics import wall_of
+from simulator.waits import agent_role
 
 ANSWER_STAGES: Final = ("published", "read", "begun", "first_token", "answered", "written", "received")
-ANSWER_BESIDE: Final = ("branch", "answer")
+_BY_AGENT: Final = {
+    "read": "read_us",
+    "begun": "began_us",
+    "first_token": "first_token_us",
+    "answered": "ended_us",
+    "written": "wall_us",
+}
+"""Stage → the header of the response that says when."""
+_BETWEEN: Final = {"branch": ("isolating_us", "began_us"), "answer": ("began_us", "ended_us")}
+ANSWER_BESIDE: Final = tuple(_BETWEEN)
 AnsweredOn = Literal["fork", "turn", "unknown"]
 
 
@@ -75,6 +87,7 @@ class AnswersReport(msgspec.Struct, frozen=True, kw_only=True):
 class _Question(msgspec.Struct):
     """What is known of one: times by name."""
 
+    lane: str
     due_us: int | None = None
     published_us: int | None = None
     times_us: dict[str, int] | None = None
@@ -90,6 +103,8 @@ class AnswersFold:
         self._questions = questions
         self._of: dict[int, _Question] = {}
         self._snapshot = Histogram()
+        self._forking: set[str] = set()
+        """Roles of agents that said that they answer on forks."""
 
     def feed(self, event: AnyEvent, headers: Headers) -> None:
         """Take one event in."""
@@ -102,13 +117,15 @@ class AnswersFold:
                 # the first counts: that there is only one is the audit's to check
                 question = self._question(event.trajectory)
                 if question is not None and question.times_us is None:
-                    names = ("read_us", "isolating_us", "began_us", "first_token_us", "ended_us", "wall_us")
+                    names = ("isolating_us", *_BY_AGENT.values())
                     found = {name: wall_of(headers, name) for name in names}
                     question.times_us = {name: at for name, at in found.items() if at is not None}
                     question.failed = event.error is not None
             case TrajectoryClosedEvent():
                 if (question := self._question(event.trajectory)) is not None:
                     question.received_us = wall_of(headers, "read_us")
+            case ReadyEvent(means="fork"):
+                self._forking.add(event.role)
             case DeltaEvent():
                 ended_us, snapshot_us = wall_of(headers, "ended_us"), wall_of(headers, "snapshot_us")
                 if ended_us is not None and snapshot_us is not None:
@@ -118,15 +135,24 @@ class AnswersFold:
 
     def _question(self, trajectory: str) -> _Question | None:
         name = question_of(trajectory, self._questions)
-        return None if name is None else self._of.setdefault(name.number, _Question())
+        return None if name is None else self._of.setdefault(name.number, _Question(name.lane))
 
-    def report(self) -> AnswersReport:
-        """What came of all that was fed."""
-        loaded = self._times(range(self._questions.loaded))
-        idle = self._times(range(self._questions.loaded, self._questions.total))
+    def report(self, ahead_us: Mapping[str, float | None], *, conductor: bool = True) -> AnswersReport:
+        """What came of all that was fed.
+
+        `ahead_us`: lane → by how much its agent's clock is ahead of the asker's, which is the replayer's; None: nobody
+        knows. `conductor`: whether the conductor has that clock. What is not known to be of one clock has no latency.
+        """
+        loaded, idle = (
+            self._times(numbers, ahead_us, conductor=conductor)
+            for numbers in (
+                range(self._questions.loaded),
+                range(self._questions.loaded, self._questions.total),
+            )
+        )
         on: dict[str, AnsweredOn] = {
             system: "fork"
-            if system in self._questions.forks
+            if agent_role(system) in self._forking
             else "unknown"
             if system in self._started.attached
             else "turn"
@@ -143,7 +169,7 @@ class AnswersFold:
             on=on, loaded=loaded, idle=idle, ratios=ratios, snapshot=self._snapshot.percentiles()
         )
 
-    def _times(self, numbers: range) -> AnswerTimes:
+    def _times(self, numbers: range, ahead_us: Mapping[str, float | None], *, conductor: bool) -> AnswerTimes:
         stages = {name: Histogram() for name in (*ANSWER_STAGES, *ANSWER_BESIDE)}
         asked = answered = failed = 0
         dues_us: list[int] = []
@@ -159,7 +185,17 @@ class AnswersFold:
                 failed += 1
                 continue
             answered += 1
-            _record(stages, question.due_us, question, question.times_us)
+            since_due = {
+                "published": question.published_us,
+                **_agent_times(question.times_us, ahead_us.get(question.lane, 0.0)),
+                "received": question.received_us if conductor else None,
+            }
+            for name, at_us in since_due.items():
+                if at_us is not None:
+                    stages[name].record(at_us - question.due_us)
+            for name, (first, last) in _BETWEEN.items():
+                if first in question.times_us and last in question.times_us:
+                    stages[name].record(question.times_us[last] - question.times_us[first])
         span_s = (max(dues_us) - min(dues_us)) / 1e6 if dues_us else 0.0
         return AnswerTimes(
             due=len(numbers),
@@ -173,25 +209,12 @@ class AnswersFold:
         )
 
 
-def _record(stages: dict[str, Histogram], due_us: int, question: _Question, times_us: dict[str, int]) -> None:
-    since_due = {
-        "published": question.published_us,
-        "read": times_us.get("read_us"),
-        "begun": times_us.get("began_us"),
-        "first_token": times_us.get("first_token_us"),
-        "answered": times_us.get("ended_us"),
-        "written": times_us.get("wall_us"),
-        "received": question.received_us,
-    }
-    for name, at_us in since_due.items():
-        if at_us is not None:
-            stages[name].record(at_us - due_us)
-    for name, (first, last) in (
-        ("branch", ("isolating_us", "began_us")),
-        ("answer", ("began_us", "ended_us")),
-    ):
-        if first in times_us and last in times_us:
-            stages[name].record(times_us[last] - times_us[first])
+def _agent_times(times_us: Mapping[str, int], ahead_us: float | None) -> dict[str, int]:
+    """Stage → when, by the asker's clock; nothing where nobody knows."""
+    if ahead_us is None:
+        return {}
+    late_us = round(ahead_us)
+    return {stage: times_us[name] - late_us for stage, name in _BY_AGENT.items() if name in times_us}
 
 
 def _ratio(loaded_us: int, idle_us: int) -> float | None:

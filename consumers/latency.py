@@ -17,6 +17,10 @@ once it has an answer, or a measure from the replayer's send, would have said.
 The moment at which a delta was in the log lies between `written` and `remembered`; no log tells it. A failed ingest
 stores nothing, so it counts as failed and has no latency; a segment whose delta has not come is unfinished. With any of
 those the percentiles are too low.
+
+Stamps that an agent took by another clock than the replayer's (headers say which) are corrected by the offset that the
+log gives of it (`consumers.clocks`), and are as far off as that may be: `error_us`. What an agent did not stamp, or by
+a clock of which nothing is known, is not known here either.
 """
 
 from __future__ import annotations
@@ -29,9 +33,12 @@ from statistics import fmean, median
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from consumers.answers import AnswersFold, AnswersReport
+from consumers.clocks import OTHER_CONDUCTOR, ClockOffset, OffsetBounds, unknown
 from consumers.histogram import Histogram, Percentiles
+from consumers.process_use import ProcessUse, Sample, used
 from simulator.events import (
     AnyEvent,
     DeltaEvent,
@@ -42,10 +49,13 @@ from simulator.events import (
     SegmentReleasedEvent,
 )
 from simulator.log.protocol import Headers
-from simulator.topics import wall_of
+from simulator.topics import boot_of, wall_of
+from simulator.waits import CONDUCTOR_ROLE, role_of_lane
 
 STAGES: Final = ("published", "read", "begun", "ended", "written", "remembered")
 BESIDE: Final = ("ingest", "from_send")
+BY_AGENT: Final = ("read", "begun", "ended", "written")
+"""The stages that the agent stamps: by its clock."""
 MOST_POINTS: Final = 600
 
 
@@ -57,21 +67,6 @@ class LagPoint(msgspec.Struct, frozen=True, kw_only=True):
     segments: int
     observations: int
     event_time_s: float
-
-
-class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process used, by its samples: processor seconds per second, resident memory, and how late its event
-    loop came to a timer (the longest of each sample; `loop_lag_p50_us` is the median of those). Children are the
-    processes that it started, such as a text encoder's."""
-
-    process: str
-    samples: int
-    cpu: float
-    children_cpu: float
-    rss_max_bytes: int
-    children_rss_max_bytes: int
-    loop_lag_p50_us: int
-    loop_lag_max_us: int
 
 
 class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +104,11 @@ class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
     processes: tuple[ProcessUse, ...]
     answers: AnswersReport | None = None
     """Of a load with questions."""
+    clocks: tuple[ClockOffset, ...] = ()
+    """The clocks of roles that are not the replayer's."""
+    error_us: dict[str, float] = {}
+    """Stage → how far off its values may be, where another clock took its stamps. A difference from another stage that
+    is smaller says nothing."""
 
 
 class _Due(msgspec.Struct, frozen=True):
@@ -119,12 +119,28 @@ class _Due(msgspec.Struct, frozen=True):
     observations: int
 
 
+_Clock = tuple[str, str]
+"""Whose clock: (role, boot)."""
+
+
 class _Result(msgspec.Struct, frozen=True):
+    clock: _Clock
     failed: bool
-    read_us: int | None
-    begun_us: int | None
-    ended_us: int | None
-    written_us: int | None
+    times_us: tuple[int | None, ...]
+    """When the agent reached its stages (`BY_AGENT`), by its clock; None for what it did not stamp."""
+    ingest_us: int | None
+    """How long the ingest alone took: a difference on one clock, whichever that is."""
+
+    @property
+    def written_us(self) -> int | None:
+        return self.times_us[-1]
+
+    def less(self, offset_us: float | None) -> _Result:
+        """By a clock that this one is ahead of by `offset_us`; None: nobody knows."""
+        if offset_us is None:
+            return replace(self, times_us=(None,) * len(self.times_us))
+        late_us = round(offset_us)
+        return replace(self, times_us=tuple(us and us - late_us for us in self.times_us))
 
 
 class _Change(msgspec.Struct, frozen=True):
@@ -135,15 +151,6 @@ class _Change(msgspec.Struct, frozen=True):
     lane: str
     segment: _Due
     failed: bool = False
-
-
-class _Sample(msgspec.Struct, frozen=True):
-    at_us: int
-    cpu_us: int
-    children_cpu_us: int
-    rss_bytes: int
-    children_rss_bytes: int
-    loop_lag_us: int
 
 
 _at = attrgetter("at_us")
@@ -158,12 +165,16 @@ class LatencyFold:
         self._results: dict[tuple[str, int], _Result] = {}
         self._released: dict[str, dict[int, int]] = {}
         """Lane → released segment → when its delta, and all before it, had been read."""
-        self._samples: dict[str, list[_Sample]] = {}
+        self._samples: dict[str, list[Sample]] = {}
         self._pacing = Histogram()
         self._observations: Counter[str] = Counter()
         self._first_us, self._last_us = math.inf, -math.inf
         """Of observations: when the first and the last was due."""
         self._answers = None if started.questions is None else AnswersFold(started, started.questions)
+        self._boot = ""
+        """Whose clock the replayer has. Empty: a log of before that was said, all of one clock."""
+        self._conductors: set[str] = set()
+        """The boots that releases were stamped on."""
 
     def feed(self, event: AnyEvent, headers: Headers) -> None:
         """Take one event in. What was never due by a clock (an infinite rate) has no latency."""
@@ -190,27 +201,25 @@ class LatencyFold:
                     )
             case DeltaEvent():
                 # the first counts: that there is only one is the audit's to check
-                self._results.setdefault(
-                    (event.lane, event.segment),
-                    _Result(
-                        event.error is not None,
-                        *(wall_of(headers, name) for name in ("read_us", "began_us", "ended_us", "wall_us")),
-                    ),
-                )
+                self._results.setdefault((event.lane, event.segment), _result(event, headers))
             case SegmentReleasedEvent():
+                self._conductors.add(boot_of(headers))
                 read_us = wall_of(headers, "read_us")
                 if read_us is not None:
                     self._released.setdefault(event.lane, {}).setdefault(event.segment, read_us)
             case ProcessSampleEvent():
-                names = ("wall_us", *_Sample.__struct_fields__[1:])
-                found = [wall_of(headers, name) for name in names]
-                if None not in found:
-                    self._samples.setdefault(event.process, []).append(_Sample(*(v or 0 for v in found)))
+                sample = Sample.of(headers)
+                if sample is not None:
+                    self._samples.setdefault(event.process, []).append(sample)
+            case RunStartedEvent():
+                self._boot = boot_of(headers)
             case _:
                 pass
 
     def report(self) -> LatencyReport:
         """What came of all that was fed."""
+        remembered_us = self._remembered()
+        results, clocks = self._on_one_clock(remembered_us)
         histograms = {name: Histogram() for name in (*STAGES, *BESIDE)}
         by_lane: dict[str, Histogram] = {}
         changes: list[_Change] = []
@@ -218,7 +227,8 @@ class LatencyFold:
         for system in self._started.systems:
             for stream in self._started.streams:
                 lane = f"{system}@{stream}"
-                changes += self._lane(lane, stream, histograms, by_lane.setdefault(lane, Histogram()), counts)
+                of_lane = by_lane.setdefault(lane, Histogram())
+                changes += self._lane(lane, stream, results, remembered_us, histograms, of_lane, counts)
         changes.sort(key=_at)
         lag, highest, duration_s = _lag(changes)
         due = [change for change in changes if change.sign > 0]
@@ -228,6 +238,7 @@ class LatencyFold:
         systems = len(self._started.systems)
         observed_s = (self._last_us - self._first_us) / 1e6 if self._last_us > self._first_us else 0.0
         observations = self._observations.total()
+        begin_us = min(self._first_us, changes[0].at_us) if changes else self._first_us
         return LatencyReport(
             run=self._started.run,
             systems=self._started.systems,
@@ -250,34 +261,88 @@ class LatencyFold:
             highest=highest,
             lag=lag,
             processes=tuple(
-                _use(name, _until(changes[-1].at_us if changes else None, samples))
+                used(name, samples, begin_us, changes[-1].at_us if changes else begin_us)
                 for name, samples in sorted(self._samples.items())
             ),
-            answers=None if self._answers is None else self._answers.report(),
+            clocks=clocks,
+            error_us=_errors(clocks),
+            answers=None if self._answers is None else self._report_answers(self._answers, clocks),
         )
+
+    def _report_answers(self, answers: AnswersFold, clocks: Iterable[ClockOffset]) -> AnswersReport:
+        """With the stamps of each lane's agent by the replayer's clock: who writes its deltas answers as well."""
+        offsets_us = {(clock.role, clock.boot): clock.offset_us for clock in clocks}
+        of_lane = {lane: result.clock for (lane, _), result in self._results.items()}
+        ahead_us = {lane: offsets_us[clock] for lane, clock in of_lane.items() if clock in offsets_us}
+        return answers.report(ahead_us, conductor=not (self._boot and self._conductors - {self._boot}))
+
+    def _remembered(self) -> dict[tuple[str, int], int]:
+        """When the conductor had read each delta, by the replayer's clock: a release covers all segments before it, so
+        a delta had been read by the first release at or after it. Nothing where its clock is another one."""
+        found: dict[tuple[str, int], int] = {}
+        if self._boot and self._conductors - {self._boot}:
+            return found
+        segments: dict[str, list[int]] = {}
+        for lane, segment in self._results:
+            segments.setdefault(lane, []).append(segment)
+        for lane, numbers in segments.items():
+            releases = sorted(self._released.get(lane, {}).items())
+            place = 0
+            for segment in sorted(numbers):
+                while place < len(releases) and releases[place][0] < segment:
+                    place += 1
+                if place < len(releases):
+                    found[lane, segment] = releases[place][1]
+        return found
+
+    def _on_one_clock(
+        self, remembered_us: dict[tuple[str, int], int]
+    ) -> tuple[dict[tuple[str, int], _Result], tuple[ClockOffset, ...]]:
+        """The results with all stamps by the replayer's clock, and the other clocks as they were found."""
+        if not self._boot:
+            return self._results, ()
+        strangers = self._conductors - {self._boot}
+        bounds: dict[_Clock, OffsetBounds] = {}
+        for (lane, segment), result in self._results.items():
+            if result.clock[1] == self._boot:
+                continue
+            found = bounds.setdefault(result.clock, OffsetBounds())
+            due = self._due.get((lane.partition("@")[2], segment))
+            read_us = remembered_us.get((lane, segment))
+            stamps = [us for us in result.times_us if us is not None]
+            if due is not None and due.published_us is not None and read_us is not None and stamps:
+                found.add(due.published_us, min(stamps), max(stamps), read_us)
+        reason = OTHER_CONDUCTOR if strangers else ""
+        clocks = {
+            clock: unknown(*clock, reason) if reason else found.estimate(*clock)
+            for clock, found in bounds.items()
+        }
+        results = {
+            at: result if result.clock not in clocks else result.less(clocks[result.clock].offset_us)
+            for at, result in self._results.items()
+        }
+        others = [unknown(CONDUCTOR_ROLE, boot, reason) for boot in sorted(strangers)]
+        return results, (*(clocks[clock] for clock in sorted(clocks)), *others)
 
     def _lane(
         self,
         lane: str,
         stream: str,
+        results: dict[tuple[str, int], _Result],
+        remembered: dict[tuple[str, int], int],
         histograms: dict[str, Histogram],
         of_lane: Histogram,
         counts: Counter[str],
     ) -> Iterable[_Change]:
         """Count one lane's segments and their latencies; gives when its lag changed."""
-        # One release covers all segments before it: a delta had been read by the first release at or after it.
-        released = sorted(self._released.get(lane, {}).items())
-        place = 0
         for segment in sorted(number for of, number in self._due if of == stream):
             due = self._due[stream, segment]
             counts["segments"] += 1
             yield _Change(due.due_us, 1, lane, due)
-            result = self._results.get((lane, segment))
+            result = results.get((lane, segment))
             if result is None:
                 continue
-            while place < len(released) and released[place][0] < segment:
-                place += 1
-            remembered_us = released[place][1] if place < len(released) else None
+            remembered_us = remembered.get((lane, segment))
             # A log that was cut short may lack the release; that the delta is there shows that it was written.
             over_us = remembered_us if remembered_us is not None else result.written_us
             if over_us is not None:
@@ -286,14 +351,7 @@ class LatencyFold:
                 counts["failed"] += 1
                 continue
             counts["remembered"] += 1
-            times_us = (
-                due.published_us,
-                result.read_us,
-                result.begun_us,
-                result.ended_us,
-                result.written_us,
-                remembered_us,
-            )
+            times_us = (due.published_us, *result.times_us, remembered_us)
             for name, time_us in zip(STAGES, times_us, strict=True):
                 if time_us is not None:
                     histograms[name].record(time_us - due.due_us)
@@ -301,8 +359,26 @@ class LatencyFold:
                 of_lane.record(remembered_us - due.due_us)
                 if due.published_us is not None:
                     histograms["from_send"].record(remembered_us - due.published_us)
-            if result.begun_us is not None and result.ended_us is not None:
-                histograms["ingest"].record(result.ended_us - result.begun_us)
+            if result.ingest_us is not None:
+                histograms["ingest"].record(result.ingest_us)
+
+
+def _result(event: DeltaEvent, headers: Headers) -> _Result:
+    read_us, began_us, ended_us, wall_us = (
+        wall_of(headers, name) for name in ("read_us", "began_us", "ended_us", "wall_us")
+    )
+    return _Result(
+        (role_of_lane(event.lane), boot_of(headers)),
+        event.error is not None,
+        (read_us, began_us, ended_us, wall_us),
+        ended_us - began_us if began_us is not None and ended_us is not None else None,
+    )
+
+
+def _errors(clocks: Iterable[ClockOffset]) -> dict[str, float]:
+    """Stage → the greatest error of the clocks that stamped it."""
+    errors_us = [clock.error_us for clock in clocks if clock.error_us is not None]
+    return dict.fromkeys(BY_AGENT, max(errors_us)) if errors_us else {}
 
 
 def _per(count: int, seconds: float) -> float | None:
@@ -375,31 +451,3 @@ def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, fl
         at_s=span_s, segments=int(highest[0]), observations=int(highest[1]), event_time_s=highest[2]
     )
     return tuple(points), greatest, span_s
-
-
-def _until(over_us: int | None, samples: list[_Sample]) -> list[_Sample]:
-    """Those of the load, and not of the time after it in which only questions are asked."""
-    found = [sample for sample in samples if over_us is None or sample.at_us <= over_us + 1_000_000]
-    return found or samples[:1]
-
-
-def _use(process: str, samples: list[_Sample]) -> ProcessUse:
-    samples = sorted(samples, key=_at)
-    first, last = samples[0], samples[-1]
-    span_us = last.at_us - first.at_us
-    lags_us = sorted(sample.loop_lag_us for sample in samples)
-
-    def share(used_us: int) -> float:
-        return max(0, used_us) / span_us if span_us > 0 else 0.0
-
-    return ProcessUse(
-        process=process,
-        samples=len(samples),
-        cpu=share(last.cpu_us - first.cpu_us),
-        # a child that ended is in none of the later samples
-        children_cpu=share(last.children_cpu_us - first.children_cpu_us),
-        rss_max_bytes=max(sample.rss_bytes for sample in samples),
-        children_rss_max_bytes=max(sample.children_rss_bytes for sample in samples),
-        loop_lag_p50_us=lags_us[(len(lags_us) - 1) // 2],
-        loop_lag_max_us=lags_us[-1],
-    )

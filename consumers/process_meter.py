@@ -19,13 +19,14 @@ SAMPLE_S = 1.0
 _TICK_S = 0.01
 
 
-async def meter_process(log: Log, started: RunStartedEvent, process: str) -> None:
-    """Write a sample each second, until cancelled. `process` names it; two in one run need two names."""
+async def meter_process(log: Log, started: RunStartedEvent, process: str, *, children: bool = True) -> None:
+    """Write a sample each second, until cancelled. `process` names it; two in one run need two names. `children`: count
+    those that it started, which is wrong where they do so themselves."""
     recorder = Recorder.for_run(started)
     me = psutil.Process()
     for number in itertools.count():
         lag_us = await _loop_lag_us()
-        used = await anyio.to_thread.run_sync(_used, me)
+        used = await anyio.to_thread.run_sync(_used, me, children)
         sample = ProcessSampleEvent(
             id=f"sample/{process}/{number}",
             run=started.run,
@@ -46,11 +47,11 @@ async def _loop_lag_us() -> int:
     return round(longest_s * 1e6)
 
 
-def _used(me: psutil.Process) -> dict[str, int]:
+def _used(me: psutil.Process, children: bool) -> dict[str, int]:
     """Processor time and memory of a process and its children. Blocking: reads files of the kernel."""
     own = me.cpu_times()
     children_s, children_bytes = 0.0, 0
-    for child in me.children(recursive=True):
+    for child in me.children(recursive=True) if children else ():
         try:
             with child.oneshot():
                 times, memory = child.cpu_times(), child.memory_info()

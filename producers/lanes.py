@@ -3,6 +3,7 @@ long."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
@@ -24,6 +25,9 @@ from simulator.waits import REPLAYER_ROLE, Missing, missing_ready, stalled
 _log = structlog.get_logger(__name__)
 
 _POLL_S = 1.0
+_HEAR_S = 0.1
+"""With policy `run` nothing waits for lanes, so the log is asked only so often how far behind they are: asking at each
+segment kept a lane from more than some 300 segments a second."""
 _CALLS_OF_TRAJECTORY = 8
 """R1, its verdict, R_F, commit, R2 of both arms, and some air."""
 
@@ -85,6 +89,7 @@ class Lanes:
         )
         self._moves = 0
         self._closings = 0
+        self._heard_s = -math.inf
         self.max_lag = 0
         self.max_unreleased = 0
 
@@ -102,7 +107,9 @@ class Lanes:
     def open_as_known(self, stream: str, segment: int) -> bool:
         """Whether a segment may be published, and its lag is nothing new, without looking at the log."""
         progress = self._progress
-        if self._options.policy == "hold" and not progress.may_publish(stream, segment):
+        if self._options.policy == "run":
+            return anyio.current_time() < self._heard_s + _HEAR_S
+        if not progress.may_publish(stream, segment):
             return False
         known = progress.lag(stream, segment) <= self.max_lag
         return known and progress.unreleased(stream, segment) <= self.max_unreleased
@@ -123,8 +130,9 @@ class Lanes:
     async def open(self, stream: str, segment: int, clock: Clock) -> float:
         """Wait until a segment may be published, time being paused; gives the real seconds that it was
         held."""
-        if not self.open_as_known(stream, segment):
-            await self._read(0)
+        if self.open_as_known(stream, segment):
+            return 0.0
+        await self._read(0)
         held_s = 0.0
         if self._options.policy == "hold" and not self._progress.may_publish(stream, segment):
             began_s = clock.real.now()
@@ -141,8 +149,12 @@ class Lanes:
         self.max_lag = max(self.max_lag, self._progress.lag(stream, segment))
         self.max_unreleased = max(self.max_unreleased, self._progress.unreleased(stream, segment))
 
-    async def await_attached(self, last_segments: Mapping[str, int]) -> None:
-        """Wait until attached agents owe no delta; give those up that are silent."""
+    async def finish(self, last_segments: Mapping[str, int]) -> None:
+        """See how far the lanes are at the end; wait until attached agents owe no delta; give those up that are
+        silent."""
+        await self.hear()
+        for stream, last in last_segments.items():
+            self._note_lag(stream, last)
         if self._options.attached:
             await self._wait(lambda: self._options.attached.intersection(self._progress.owing(last_segments)))
 
@@ -202,6 +214,7 @@ class Lanes:
     async def _read(self, timeout_s: float) -> int:
         """Take in what the feed has, waiting up to `timeout_s` for it; gives the number of records."""
         records = await self._feed.poll(timeout_s=timeout_s)
+        self._heard_s = anyio.current_time()
         events, unusable = decode_records(self._run, records)
         for letter in unusable:
             # the roles that act on these topics bury it; here it only moves no lane

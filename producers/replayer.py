@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import anyio
 import msgspec
 from anyio.lowlevel import checkpoint
 
@@ -42,6 +43,9 @@ from simulator.topics import Recorder, wall_us
 from simulator.waits import REPLAYER_ROLE
 
 _PROGRESS_S = 0.1
+_GAP_S = 0.001
+"""At a finite rate, appends are at least so far apart: what is due meanwhile goes with the next. Each costs a thread's
+turn or a request, so at 5,000 observations a second one for each pair of them took a core and was later for it."""
 
 
 class ReplayStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,6 +170,7 @@ class _Replay:
         self._lateness = LatenessMeter()
         self._held_s = 0.0
         self._held_until_s = -math.inf
+        self._published_s = -math.inf
 
     async def run(self, parts: Mapping[str, Part], published: Counter[str], *, ended: bool) -> ReplayStats:
         clock, real, taken, upcoming = self._clock, self._clock.real, self._taken, self._upcoming
@@ -186,9 +191,11 @@ class _Replay:
                     await self._publish_ahead(ahead)
                 elif ahead.busy:
                     await ahead.settle()  # and look at the clock again
+                elif (gap_s := self._gap_s(event)) > 0:
+                    await real.wait(anyio.Event(), gap_s)  # likewise
                 else:
                     await self._publish_timed()
-        await self._lanes.await_attached({stream: part.segments.stop - 1 for stream, part in parts.items()})
+        await self._lanes.finish({stream: part.segments.stop - 1 for stream, part in parts.items()})
         if not ended:
             await self._end()
         wall_s = real.now() - began_s
@@ -233,6 +240,11 @@ class _Replay:
         if held_s:
             self._held_s += held_s
             self._held_until_s = self._clock.real.now()
+
+    def _gap_s(self, event: Event) -> float:
+        """How long an event may wait for others, at a finite rate: not if it is late already."""
+        due_s = self._clock.due_wall(event.event_time_us)
+        return min(self._published_s, due_s) + _GAP_S - self._clock.real.now()
 
     def _due(self, most: int, is_open: Callable[[str, int], bool]) -> Stretch:
         """The next events of one stream that are due; none where a gate may be shut."""
@@ -286,6 +298,7 @@ class _Replay:
         # time stood still while it was held: nothing was due before that ended
         due_s = [max(clock.due_wall(event.event_time_us), self._held_until_s) for event in batch]
         now_us, now_s = wall_us(), real.now()
+        self._published_s = now_s
         await self._log.append(
             [
                 self._recorder.record(event, wall_us=now_us, due_us=now_us - round((now_s - due) * 1e6))

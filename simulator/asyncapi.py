@@ -59,6 +59,10 @@ What is sent answers one event: `causes` holds that event's `id`; `event_time_us
 fixed, so that nothing counts twice: an agent that starts again reads its own deltas and responses back, and
 does not send what is there. Beyond that it reads no other topic.
 
+Headers are strings. `kind` and `v` are needed. Write `wall_us`, `read_us`, `began_us` and `ended_us` as well, from one
+clock that nobody sets meanwhile: what a load reports of an agent's stages, and what an answer took, is read off them.
+Clocks of different machines are compared by the log; a time that is not written is not known, and never guessed.
+
 Values are JSON. Fields with default values may be left out, unknown fields must be ignored. All times are in
 microseconds since 1970 UTC; those called `event_time_us` are simulated."""
 
@@ -93,10 +97,16 @@ _HEADERS: Final = {
     "rss_bytes": "Memory of the process, as it is resident.",
     "children_rss_bytes": "Memory of the processes that it started.",
     "loop_lag_us": "The longest that its event loop came late to a timer since the last sample.",
+    "boot": "Which boot of which machine the clock is of that the stamps were taken by. Without it the clock is taken "
+    "for another than the replayer's, and compared with that.",
+    "offset_us": "The run's wall clock less the monotonic clock of that boot: agents on it take their stamps by this.",
+    "process": "In a load: the name of the process that is ready.",
+    "partitions": "In a load: the partitions that this process drives.",
 }
 _CALLED: Final = frozenset(("isolating_us", "began_us", "ended_us"))
-_CONDUCTED: Final = ("feedback", "commit", "segment_released", "trajectory_closed", "run_ended")
+_CONDUCTED: Final = ("feedback", "commit", "trajectory_closed", "run_ended")
 _SAMPLED: Final = frozenset(("cpu_us", "children_cpu_us", "rss_bytes", "children_rss_bytes", "loop_lag_us"))
+_PATTERNS: Final = {"boot": "^[0-9a-f]+$", "process": "^.+$", "partitions": "^([0-9]+(,[0-9]+)*)?$"}
 
 
 def _timed(kind: str) -> frozenset[str]:
@@ -105,7 +115,7 @@ def _timed(kind: str) -> frozenset[str]:
         case "observation" | "segment_closed" | "stream_ended":
             return frozenset(("due_us",))
         case "delta":
-            return _CALLED | {"read_us", "snapshot_us"}
+            return _CALLED | {"read_us", "snapshot_us", "boot"}
         case "committed":
             return _CALLED
         case "response":
@@ -113,7 +123,13 @@ def _timed(kind: str) -> frozenset[str]:
         case "task":
             return frozenset(("due_us", "read_us"))
         case "process_sample":
-            return _SAMPLED
+            return _SAMPLED | {"boot"}
+        case "run_started":
+            return frozenset(("boot", "offset_us"))
+        case "ready":
+            return frozenset(("boot", "process", "partitions"))
+        case "segment_released":
+            return frozenset(("read_us", "boot"))
         case _ if kind in _CONDUCTED:
             return frozenset(("read_us",))
         case _:
@@ -273,7 +289,7 @@ def _headers(kind: str) -> dict[str, Any]:
         "properties": {
             name: {
                 "type": "string",
-                **({"const": fixed[name]} if name in fixed else {"pattern": "^[0-9]+$"}),
+                **({"const": fixed[name]} if name in fixed else {"pattern": _PATTERNS.get(name, "^[0-9]+$")}),
                 "description": _HEADERS[name],
             }
             for name in names

@@ -11,6 +11,7 @@ EgostreamError
 ├── InvariantError        a broken invariant; carries the offending events' ids; exit code 3
 ├── EncoderError          the text encoder's process can't do its work
 ├── ModelError            a language model gave no usable answer; carries which, how it failed and the reason
+├── ProcessError          a process that we started ended badly; carries its name, exit code and last lines
 ├── MemorySystemError     a memory system failed; carries lane, operation and reason
 └── StallError            nothing moves; names who waits for what
 """
@@ -98,6 +99,22 @@ class ModelError(EgostreamError):
         self.failure = failure
         self.reason = reason
         super().__init__(f"{model}: {reason}")
+
+
+class ProcessError(EgostreamError):
+    """A process that we started failed or was killed. `code` is its exit code, or the signal less than 0; what it says
+    last on standard error comes with it. Of input that it could not use, and of a broken invariant, it is the word."""
+
+    def __init__(self, name: str, code: int, said: Iterable[str]) -> None:
+        self.name = name
+        self.code = code
+        self.said = tuple(line for line in said if line.strip())
+        if code in (InputError.exit_code, InvariantError.exit_code):
+            self.exit_code = code
+        how = f"ended with exit code {code}" if code > 0 else f"was killed by signal {-code}"
+        # one that failed on purpose says so in its last line; a traceback or a library may have more
+        last = "; ".join(self.said[-3:]) if code != InputError.exit_code else "".join(self.said[-1:])
+        super().__init__(f"{name} {how}: {last.removeprefix('egostream: error: ') or 'it said nothing'}")
 
 
 class MemorySystemError(EgostreamError):

@@ -278,9 +278,6 @@ class Questions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many are asked while segments are offered; they have the first numbers."""
     idle: int = 0
     """How many are asked after, once all of that is remembered and answered."""
-    forks: tuple[str, ...] = ()
-    """Labels of the systems that answer on a fork of the newest snapshot. The others have one memory, which ingests
-    and answers in turn."""
 
     @property
     def total(self) -> int:
@@ -331,7 +328,8 @@ class ReadyEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="read
 
     role: str
     means: Means | None = None
-    """Agents, in isolation `branch`: how the branches of their lanes are made."""
+    """Agents, in isolation `branch`: how the branches of their lanes are made. In a load with questions: `fork`, where
+    these are answered on forks of the newest snapshot."""
 
 
 class SegmentReleasedEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="segment_released"):

@@ -7,8 +7,11 @@ memory and makes no branch, as in isolation `shared`: so any system can be loade
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -18,37 +21,43 @@ import anyio.to_thread
 import msgspec
 from msgspec.structs import replace
 
-from adapters.registry import capabilities, parse_spec
+from adapters.registry import SystemSpec, parse_spec
 from consumers.histogram import Histogram
 from consumers.latency import LatencyFold, LatencyReport
-from consumers.monitor import Progress
+from consumers.monitor import Progress, monitor
 from consumers.process_meter import meter_process
 from producers.arrivals import Load, Offered, offer
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset
 from producers.questions import QuestionLoad, QuestionPlan, ask, lay_out
 from simulator.errors import ConfigError
-from simulator.events import Limits, Questions, ReplayEndedEvent, RunStartedEvent
+from simulator.events import Limits, Questions, ReadyEvent, ReplayEndedEvent, RunStartedEvent
 from simulator.files import write_whole
 from simulator.intake import decode_records, read_events
-from simulator.log.protocol import Log
-from simulator.plan import Plan, RunOptions, announce
+from simulator.log.protocol import Log, header_of
+from simulator.plan import MAX_PARTITIONS, Plan, RunOptions, announce, check_label
+from simulator.processes import run_processes
 from simulator.run import run_roles, set_up
-from simulator.runfolder import LATENCY_NAME, LATENCY_TEXT
-from simulator.topics import Topics, wall_us
-from simulator.waits import ASKER_ROLE, CONDUCTOR_ROLE, agent_role
+from simulator.runfolder import LATENCY_NAME, LATENCY_TEXT, log_path
+from simulator.timebase import monotonic_us, wall_us
+from simulator.topics import Recorder, Topics
+from simulator.waits import ASKER_ROLE, CONDUCTOR_ROLE, LOAD_ROLE, REPLAYER_ROLE, agent_role
 
+_ANSWER_TIMEOUT_S = 600.0
+"""Of an attached agent, at least."""
 _UNBOUNDED = 2**53
 """Time does not wait, so no limit holds it."""
 
 
 class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a load is asked for. `load`: the schedule; `questions`: what is asked meanwhile and after; `drain_s`: how
-    long, after the last was due, what is owed may take before the run is cut short. The others as in
-    `simulator.plan.RunOptions`."""
+    long, after the last was due, what is owed may take before the run is cut short. `attached`: the label of a system
+    whose agent runs elsewhere, in place of `system`. `agents`: run the roles as processes of their own, with so many
+    for the agents, which share the lanes; None: all in this process. The others as in `simulator.plan.RunOptions`."""
 
     data: str
-    system: str
+    system: str = ""
+    attached: str = ""
     out: Path
     load: Load
     questions: QuestionLoad | None = None
@@ -59,6 +68,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     calls_in_flight: int = Limits().calls_in_flight
     call_timeout_s: float = 600.0
     overwrite: bool = False
+    agents: int | None = None
 
 
 class LoadPlan(msgspec.Struct, frozen=True):
@@ -74,10 +84,14 @@ def plan_load(
     options: LoadOptions,
     dataset: Dataset | None = None,
     progress: Callable[[int, int], None] | None = None,
+    asked_us: int | None = None,
 ) -> LoadPlan:
-    """Read the dataset, unless it is given, and lay the load out. Blocking. Raises ConfigError and DatasetError."""
-    asked_us = wall_us()
-    load, spec = options.load, parse_spec(options.system)
+    """Read the dataset, unless it is given, and lay the load out. `asked_us`: the moment at which it was asked for, by
+    `timebase.monotonic_us`; with the same one, it comes to the same run. Blocking. Raises ConfigError and
+    DatasetError."""
+    if asked_us is None:
+        asked_us = monotonic_us()
+    load, specs = options.load, _systems(options)
     if not 0 <= options.drain_s < math.inf:
         raise ConfigError(f"drain_s is {options.drain_s:g}: it must be a finite number, at least 0")
     if dataset is None:
@@ -85,14 +99,17 @@ def plan_load(
             options.data, language=options.language, streams=options.streams, progress=progress
         )
     offered = offer(dataset.lifelogs, load)
-    questions = None if options.questions is None else lay_out(offered, load, options.questions, spec.label)
+    _check_agents(options, len(offered.lifelogs))
     dataset = replace(dataset, lifelogs=offered.lifelogs, anchors=())
     limits = Limits(
         calls_in_flight=options.calls_in_flight, segments_ahead=_UNBOUNDED, unreleased_segments=_UNBOUNDED
     )
     run_options = RunOptions(
         data=options.data,
-        systems=(options.system,),
+        systems=tuple(filter(None, [options.system])),
+        attached=tuple(filter(None, [options.attached])),
+        # what is owed is waited for until the drain's end, and not given up before
+        answer_timeout_s=max(_ANSWER_TIMEOUT_S, options.drain_s),
         out=options.out,
         log=options.log,
         language=options.language,
@@ -105,29 +122,68 @@ def plan_load(
         call_timeout_s=options.call_timeout_s,
         overwrite=options.overwrite,
     )
+    questions = None
+    if options.questions is not None:
+        label = specs[0].label if specs else options.attached
+        questions = lay_out(offered, load, options.questions, label)
     identity = {
         "code": version("egostream"),
-        "load": msgspec.json.encode(load).decode(),
+        "load": _text(load),
         "dataset": dataset.digest,
         "language": options.language,
         "streams": ",".join(dataset.lifelogs),
-        "systems": options.system,
+        "systems": options.system or options.attached,
         "seed": str(load.seed),
         "top_k": str(run_options.top_k),
         "word_budget": str(run_options.word_budget),
-        "asked_us": str(asked_us),  # a measurement made again is another one
+        "asked_us": str(wall_us(asked_us)),  # a measurement made again is another one
     }
-    required: tuple[str, ...] = (agent_role(spec.label), CONDUCTOR_ROLE)
-    announced = None
-    if questions is not None:
-        identity["questions"] = msgspec.json.encode(options.questions).decode()
-        forks = (spec.label,) if capabilities(spec).fork == "cheap" else ()
-        announced = Questions(loaded=len(questions.loaded), idle=len(questions.idle), forks=forks)
-        required = (*required, ASKER_ROLE)
+    if options.questions is not None:
+        identity["questions"] = _text(options.questions)
+    started = announce(run_options, dataset, specs, identity)
+    (label,), apart = started.systems, options.agents is not None
     started = replace(
-        announce(run_options, dataset, (spec,), identity), required=required, questions=announced
+        started,
+        required=(
+            *(agent_role(label), CONDUCTOR_ROLE),
+            *([LOAD_ROLE] if apart else ()),
+            *([] if questions is None else [ASKER_ROLE]),
+        ),
+        questions=None
+        if questions is None
+        else Questions(loaded=len(questions.loaded), idle=len(questions.idle)),
+        # each agent has one at least
+        partitions=min(len(started.streams), max(MAX_PARTITIONS, options.agents or 1)),
     )
-    return LoadPlan(options, Plan(run_options, dataset, (spec,), started, asked_us), offered, questions)
+    return LoadPlan(options, Plan(run_options, dataset, specs, started, asked_us), offered, questions)
+
+
+def _text(load: Load | QuestionLoad) -> str:
+    """The same for equal loads, whether a number was given as 3 or as 3.0."""
+    return msgspec.json.encode(msgspec.convert(msgspec.to_builtins(load), type(load))).decode()
+
+
+def _systems(options: LoadOptions) -> tuple[SystemSpec, ...]:
+    if bool(options.system) == bool(options.attached):
+        raise ConfigError(
+            "name the memory system, or with --attach the label of one that attaches: one of the two"
+        )
+    if options.system:
+        return (parse_spec(options.system),)
+    check_label(options.attached)
+    if options.agents is not None:
+        raise ConfigError(
+            "--agents starts agents, and one with --attach is started elsewhere: one of the two"
+        )
+    return ()
+
+
+def _check_agents(options: LoadOptions, lanes: int) -> None:
+    if options.agents is not None and not 1 <= options.agents <= lanes:
+        raise ConfigError(
+            f"{options.agents} agents on {lanes} lanes: they share them, so there can be 1 to {lanes}; more --wearers "
+            "make more lanes"
+        )
 
 
 async def execute_load(load: LoadPlan, show: Callable[[Progress], None] | None = None) -> LatencyReport:
@@ -138,19 +194,104 @@ async def execute_load(load: LoadPlan, show: Callable[[Progress], None] | None =
         LogError: the log can't be reached.
         ExceptionGroup: what ended a role.
     """
-    plan, options, questions = load.plan, load.options, load.questions
-    started, drained = plan.started, anyio.Event()
-    async with set_up(plan, {}, anew=True) as (log, openers, memories):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(meter_process, log, started, "load")
-            if questions is not None:
-                tasks.start_soon(ask, log, started, questions, drained, name=ASKER_ROLE)
-            tasks.start_soon(_cut_short, log, load, drained, tasks.cancel_scope)
-            await run_roles(log, plan, openers, memories, show)
-            tasks.cancel_scope.cancel()
-        report = await read_latency(log, started)
-        await anyio.to_thread.run_sync(write_latency, options.out, report)
-        return report
+    plan, options, drained = load.plan, load.options, anyio.Event()
+    started, apart = plan.started, options.agents is not None
+    ours = replace(plan, systems=()) if apart else plan  # memories are made where they are driven
+    with uncollected():
+        async with set_up(ours, {}, anew=True) as (log, openers, memories):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(meter_process, children=not apart), log, started, LOAD_ROLE)
+                tasks.start_soon(_cut_short, log, load, drained, tasks.cancel_scope)
+                if load.questions is not None:
+                    tasks.start_soon(ask, log, started, load.questions, drained, name=ASKER_ROLE)
+                if apart:
+                    await _run_apart(log, load, show)
+                else:
+                    await run_roles(log, plan, openers, memories, show)
+                tasks.cancel_scope.cancel()
+            report = await read_latency(log, started)
+            await anyio.to_thread.run_sync(write_latency, options.out, report)
+            return report
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Keep the garbage collector off all that is there now, such as a load that was laid out: to look at some 100,000
+    observations again and again stalls the process for 50 ms and more each time, for nothing. Blocking for once."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+async def _run_apart(log: Log, load: LoadPlan, show: Callable[[Progress], None] | None) -> None:
+    """The roles as processes of their own. Raises ProcessError for one that fails, and then ends the others."""
+    options, started = load.options, load.plan.started
+    (label,) = started.systems
+    agents = [f"{agent_role(label)}.{number + 1}" for number in range(options.agents or 1)]
+    url = options.log or str(log_path(options.out).absolute())
+    parts = {
+        name: LoadPart(
+            role=name if name in (REPLAYER_ROLE, CONDUCTOR_ROLE) else "agent",
+            name=name,
+            log=url,
+            run=started.run,
+            asked_us=load.plan.asked_us,
+            options=options,
+        )
+        for name in (REPLAYER_ROLE, CONDUCTOR_ROLE, *agents)
+    }
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_say_when_shared, log, started, frozenset(agents))
+        if show is not None:
+            tasks.start_soon(monitor, log, started, show)
+        lines = {name: part.encoded() for name, part in parts.items()}
+        await run_processes(lines, ("worker", "load"), CONDUCTOR_ROLE)
+        tasks.cancel_scope.cancel()
+
+
+async def _say_when_shared(log: Log, started: RunStartedEvent, agents: frozenset[str]) -> None:
+    """Say `ready` once all agents are, and each partition is one's: an agent that came later would take lanes over
+    from another in the middle of the load."""
+    shares: dict[str, frozenset[str]] = {}
+    topics = Topics.of(started.run)
+    async with log.subscribe([topics.control]) as subscription:
+        while not _is_shared(shares, agents, started.partitions):
+            for event, record in decode_records(started.run, await subscription.poll())[0]:
+                if isinstance(event, ReadyEvent) and (name := header_of(record.headers, "process").decode()):
+                    partitions = header_of(record.headers, "partitions").decode()
+                    shares[name] = frozenset(filter(None, partitions.split(",")))
+    ready = ReadyEvent(id=f"ready/{LOAD_ROLE}", run=started.run, event_time_us=0, role=LOAD_ROLE)
+    await log.append([Recorder.for_run(started).record(ready)])
+
+
+def _is_shared(shares: Mapping[str, frozenset[str]], agents: frozenset[str], partitions: int) -> bool:
+    """Whether each agent has partitions, and all together have each once: while they join, what one said may be out of
+    date."""
+    said = [number for share in shares.values() for number in share]
+    return shares.keys() == agents and all(shares.values()) and len(said) == len(set(said)) == partitions
+
+
+class LoadPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What one of a load's processes is told: its role and name, the run, and what was asked for."""
+
+    role: str
+    name: str
+    log: str
+    run: str
+    asked_us: int
+    options: LoadOptions
+
+    def encoded(self) -> bytes:
+        """In one line."""
+        return msgspec.json.encode(self, enc_hook=str)
+
+    @classmethod
+    def decoded(cls, line: bytes) -> LoadPart:
+        """What `encoded` gave."""
+        return msgspec.json.decode(line, type=cls, dec_hook=lambda kind, value: kind(value))
 
 
 async def _cut_short(log: Log, load: LoadPlan, drained: anyio.Event, scope: anyio.CancelScope) -> None:

@@ -21,7 +21,7 @@ from producers.lifelog import Dataset, Lifelog
 from simulator.errors import ConfigError
 from simulator.events import Isolation, Limits, Means, Metric, RunStartedEvent, identity_digest
 from simulator.marks import IDENTITY_FIELD
-from simulator.topics import wall_us
+from simulator.timebase import monotonic_us
 from simulator.waits import CONDUCTOR_ROLE, JUDGE_ROLE, agent_role
 
 MAX_PARTITIONS = 4
@@ -96,12 +96,12 @@ class Plan(msgspec.Struct, frozen=True):
     systems: tuple[SystemSpec, ...]
     started: RunStartedEvent
     asked_us: int
-    """Wall time at which the run was asked for."""
+    """When the run was asked for, by `timebase.monotonic_us`: the run's clock is known only once its log was read."""
 
 
 def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = None) -> Plan:
     """Check the options and read the dataset. Blocking. Raises ConfigError and DatasetError."""
-    asked_us = wall_us()
+    asked_us = monotonic_us()
     systems = _systems(options)
     numbers = {"top_k": options.top_k, "word_budget": options.word_budget}
     for name, value in (numbers | msgspec.structs.asdict(options.limits)).items():
@@ -172,6 +172,11 @@ def announce(
     )
 
 
+def is_load(started: RunStartedEvent) -> bool:
+    """Whether a run is a load, in which time waits for nobody and processes say what they use."""
+    return "load" in started.identity
+
+
 def identity_difference(there: RunStartedEvent, asked: RunStartedEvent) -> str:
     """The fields in which the identity of a run that is there differs from that of the one asked for."""
     names = sorted(there.identity.keys() | asked.identity.keys())
@@ -230,15 +235,18 @@ def first_segments(dataset: Dataset, count: int | None) -> Dataset:
     return replace(dataset, lifelogs=lifelogs, anchors=anchors)
 
 
+def check_label(label: str) -> None:
+    """Raise ConfigError for what can't be an attached system's label."""
+    if not label or any(c in "@/:=," or c.isspace() for c in label):
+        raise ConfigError(f"{label!r} can't be an attached system's label: letters, digits, '-', '_' and '.'")
+
+
 def _systems(options: RunOptions) -> tuple[SystemSpec, ...]:
     if not options.systems and not options.attached:
         raise ConfigError("no system: name at least one with --system (see `egostream systems`)")
     specs = tuple(parse_spec(text) for text in options.systems)
     for label in options.attached:
-        if not label or any(c in "@/:=," or c.isspace() for c in label):
-            raise ConfigError(
-                f"{label!r} can't be an attached system's label: letters, digits, '-', '_' and '.'"
-            )
+        check_label(label)
     labels = [*(spec.label for spec in specs), *options.attached]
     for label in labels:
         if labels.count(label) > 1:

@@ -40,11 +40,11 @@ from simulator.events import (
 from simulator.intake import read_events
 from simulator.log import open_log
 from simulator.log.protocol import Log
-from simulator.plan import Plan, identity_difference, means_in, metrics_of, noted
+from simulator.plan import Plan, identity_difference, is_load, means_in, metrics_of, noted
 from simulator.results import read_results, write_results
 from simulator.runfolder import MEMORIES_NAME, enter_folder, find_run, note_run
 from simulator.scratch import scratch_folder
-from simulator.topics import Recorder, Topics
+from simulator.topics import Recorder, Topics, wall_us
 from simulator.waits import JUDGE_ROLE, agent_role
 
 _log = structlog.get_logger(__name__)
@@ -142,7 +142,8 @@ class Opener:
         self._spec = spec
         self._started = started
         self._anchors = tuple(anchors) if declared.privileged else ()
-        self._folder = None if declared.fork == "cheap" else folder
+        self.forks = declared.fork == "cheap"
+        self._folder = None if self.forks else folder
         means = means_in(spec, started.isolation)
         self.isolating = (
             Isolating(means, self._folder, self.open_at) if means and self._folder is not None else None
@@ -215,12 +216,18 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
         ready_timeout_s=max(
             move_s, ReplayOptions().ready_timeout_s
         ),  # a memory may load for as long as a call may take
-        attached=frozenset(f"{label}@{stream}" for label in started.attached for stream in started.streams),
+        # a load ends by its own deadline, which runs from the last that was due
+        attached=frozenset(
+            f"{label}@{stream}"
+            for label in started.attached
+            for stream in started.streams
+            if not is_load(started)
+        ),
         lane_timeout_s=started.answer_timeout_s,
     )
     lifelogs = list(plan.dataset.lifelogs.values())
     async with anyio.create_task_group() as tasks:
-        await tasks.start(obey_control, log, started, clock, plan.asked_us)
+        await tasks.start(obey_control, log, started, clock, wall_us(plan.asked_us))
         stats = await replay(log, Recorder.for_run(started), lifelogs, clock, replay_options)
         limits = started.limits
         behind = (
@@ -258,6 +265,7 @@ async def run_roles(
                 isolating=openers[spec.label].isolating,
                 calls=calls,
                 call_timeout_s=options.call_timeout_s,
+                forks=openers[spec.label].forks,
             )
             roles.start_soon(agent, log, started, spec.label, name=agent_role(spec.label))
         if JUDGE_ROLE in started.required:  # a load has nothing to judge

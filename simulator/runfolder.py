@@ -19,6 +19,7 @@ from simulator.intake import read_events
 from simulator.log import open_log
 from simulator.log.protocol import Log
 from simulator.log.sqlite import user_of
+from simulator.topics import adopt_timebase
 
 LOG_NAME = "log.db"
 NOTE_NAME = "run.json"
@@ -182,13 +183,14 @@ async def runs_of(log: Log) -> list[str]:
 
 
 async def find_run(log: Log, run: str | None = None) -> RunStartedEvent | None:
-    """The first event of a run (or of any run) in a log; None where there is none. Raises LogError for a named run
-    that this user may not read."""
+    """The first event of a run (or of any run) in a log; None where there is none. From then on this process takes its
+    stamps by the run's clock, where it can. Raises LogError for a named run that this user may not read."""
     owners = await runs_of(log) if run is None else [run] if await log.exists(f"{run}.control") else []
     for owner in owners:
         async with aclosing(read_events(log, owner, [f"{owner}.control"])) as events:
-            async for event, _ in events:
+            async for event, record in events:
                 if isinstance(event, RunStartedEvent):
+                    adopt_timebase(record.headers)
                     return event
     return None
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from simulator import timebase
 from simulator.events import SCHEMA_VERSION, Event, LaneEvent, RunStartedEvent, encode, kind_of
 from simulator.log.protocol import Headers, Record, header_of
+from simulator.timebase import wall_us as wall_us  # stamps are taken where they are written
 
 
 class Topics(NamedTuple):
@@ -69,11 +70,9 @@ TOPIC_OF_KIND: dict[str, str] = {
 _KIND_HEADERS: dict[str, Headers] = {
     kind: (("kind", kind.encode()), ("v", str(SCHEMA_VERSION).encode())) for kind in TOPIC_OF_KIND
 }
-
-
-def wall_us() -> int:
-    """Wall time in microseconds since 1970, for headers."""
-    return time.time_ns() // 1000
+_SAY_BOOT = frozenset(("run_started", "ready", "delta", "segment_released", "process_sample"))
+"""Kinds whose headers say which boot's clock their stamps are of: one of each role that stamps what is compared with
+another's."""
 
 
 def partition_of(streams: Sequence[str], partitions: int) -> dict[str, int]:
@@ -100,13 +99,13 @@ class Recorder:
         """The recorder of a run: stream i lies in partition i mod `partitions`."""
         return cls(started.run, partition_of(started.streams, started.partitions))
 
-    def record(self, event: Event, **wall_times_us: int) -> Record:
+    def record(self, event: Event, **stamps: int | str) -> Record:
         """One event as a record. `wall_us` (now) is added unless given; so are others, such as `began_us`."""
-        return self.records((event,), **wall_times_us)[0]
+        return self.records((event,), **stamps)[0]
 
-    def records(self, events: Iterable[Event], **wall_times_us: int) -> list[Record]:
+    def records(self, events: Iterable[Event], **stamps: int | str) -> list[Record]:
         """Events that share their wall times as records, in order; all of a kind share their headers."""
-        wall_headers = _wall_headers(wall_times_us)
+        wall_headers = _stamped(stamps)
         kinds: dict[type[Event], tuple[str, Headers, bool, bool]] = {}
         records: list[Record] = []
         for cls, group in groupby(events, type):
@@ -138,9 +137,14 @@ class Recorder:
         """What all events of this kind share: topic, headers, whether it is keyed, and whether by lane."""
         kind = kind_of(event)
         topic = self._topic[kind]
+        headers = _KIND_HEADERS[kind] + wall_headers
+        if kind in _SAY_BOOT:
+            headers += (("boot", timebase.BOOT.encode()),)
+        if kind == "run_started":
+            headers += (("offset_us", str(timebase.offset_us()).encode()),)
         return (
             topic,
-            _KIND_HEADERS[kind] + wall_headers,
+            headers,
             topic not in self._unkeyed,
             isinstance(event, LaneEvent),
         )
@@ -152,6 +156,20 @@ def wall_of(headers: Headers, name: str = "wall_us") -> int | None:
     return int(value) if value.isdigit() else None
 
 
-def _wall_headers(wall_times_us: dict[str, int]) -> Headers:
-    wall_times_us.setdefault("wall_us", wall_us())
-    return tuple((name, str(value).encode()) for name, value in wall_times_us.items())
+def boot_of(headers: Headers) -> str:
+    """Which boot's clock a record's stamps are of; empty where it does not say."""
+    return header_of(headers, "boot").decode(errors="replace")
+
+
+def adopt_timebase(headers: Headers) -> None:
+    """Go over to the clock of a run, by the headers of its `run_started`, if it was set up on this boot. Logs of before
+    this was written say nothing."""
+    offset_us = wall_of(headers, "offset_us")
+    if offset_us is not None:
+        timebase.adopt(boot_of(headers), offset_us)
+
+
+def _stamped(stamps: dict[str, int | str]) -> Headers:
+    if "wall_us" not in stamps:
+        stamps["wall_us"] = wall_us()
+    return tuple((name, str(value).encode()) for name, value in stamps.items())

@@ -13,6 +13,8 @@ CONDUCTOR_ROLE: Final = "conductor"
 REPLAYER_ROLE: Final = "replayer"
 ASKER_ROLE: Final = "asker"
 """Asks a load's questions."""
+LOAD_ROLE: Final = "load"
+"""Starts the processes of a load, and is ready when they have shared the lanes."""
 
 _SHOWN = 5
 _CAUSES: Final = {

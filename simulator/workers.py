@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import structlog
 
 from adapters.registry import SystemSpec, capabilities, parse_spec
 from consumers.agent import run_agent
@@ -26,11 +29,14 @@ from simulator.events import RunEndedEvent, RunStartedEvent
 from simulator.intake import read_anchors
 from simulator.log import open_log
 from simulator.log.protocol import Log
-from simulator.plan import Plan, means_of, metrics_of, noted
+from simulator.plan import Plan, is_load, means_of, metrics_of, noted
 from simulator.results import read_results, write_results
 from simulator.run import Opener, begin, longest_silence_s, memory_folder, preamble, run_replayer
 from simulator.runfolder import enter_folder, find_run, note_run, runs_of
 from simulator.scratch import user_base
+from simulator.waits import CONDUCTOR_ROLE, agent_role
+
+_log = structlog.get_logger(__name__)
 
 ANY_RUN = "any"
 _LOOK_S = 0.5
@@ -53,10 +59,17 @@ async def replayer_worker(plan: Plan, show: Callable[[Progress], None] | None = 
 
 
 async def agent_worker(
-    url: str, run: str, spec: SystemSpec, *, wait_s: float = 60.0, attached: bool = False
+    url: str,
+    run: str,
+    spec: SystemSpec,
+    *,
+    wait_s: float = 60.0,
+    attached: bool = False,
+    call_timeout_s: float = 600.0,
+    process: str = "",
 ) -> None:
-    """Drive one of the run's systems. Only a privileged one reads the anchors. Raises ConfigError where the run has
-    no such system."""
+    """Drive one of the run's systems. Only a privileged one reads the anchors. `process`: its name in a load's report.
+    Raises ConfigError where the run has no such system."""
     async with run_on(url, run, wait_s) as (log, started):
         ours = tuple(label for label in started.systems if label not in started.attached)
         theirs = started.attached if attached else ours
@@ -67,9 +80,41 @@ async def agent_worker(
         if not attached:
             _check_same(spec, started)
         anchors = await read_anchors(log, started.run) if capabilities(spec).privileged else []
-        async with memory_folder([spec], user_base()) as folder:
+        name = process or f"{agent_role(spec.label)}.{os.getpid()}.{secrets.token_hex(2)}"
+        async with memory_folder([spec], user_base()) as folder, metered(log, started, name):
             opener = Opener(spec, started, anchors, folder)
-            await run_agent(log, started, spec.label, opener.open, isolating=opener.isolating)
+            await run_agent(
+                log,
+                started,
+                spec.label,
+                opener.open,
+                isolating=opener.isolating,
+                call_timeout_s=call_timeout_s,
+                process=process,
+                forks=opener.forks,
+            )
+
+
+@asynccontextmanager
+async def metered(log: Log, started: RunStartedEvent, process: str) -> AsyncIterator[None]:
+    """In a load: say meanwhile what this process uses, if it can be measured here."""
+    if not is_load(started):
+        yield
+        return
+    try:
+        from consumers.process_meter import meter_process
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "psutil":
+            raise
+        _log.warning(
+            "not_metered", process=process, reason="no psutil here: pip install 'egostream[load]' brings it"
+        )
+        yield
+        return
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(meter_process, log, started, process)
+        yield
+        tasks.cancel_scope.cancel()
 
 
 def _check_same(spec: SystemSpec, started: RunStartedEvent) -> None:
@@ -109,13 +154,18 @@ async def judge_worker(url: str, run: str, *, wait_s: float = 60.0) -> None:
 
 
 async def conductor_worker(
-    url: str, run: str, *, wait_s: float = 60.0, stall_timeout_s: float | None = None
+    url: str,
+    run: str,
+    *,
+    wait_s: float = 60.0,
+    stall_timeout_s: float | None = None,
+    call_timeout_s: float = 600.0,
 ) -> RunEndedEvent:
     """Conduct, and watch the others. `stall_timeout_s`: how long a role may be silent that owes something, the replayer
     included; without it, the replayer may, since its clock is its own, and the others as in a run of one process."""
     async with run_on(url, run, wait_s) as (log, started):
-        limit_s = stall_timeout_s or longest_silence_s(started)
-        async with anyio.create_task_group() as tasks:
+        limit_s = stall_timeout_s or longest_silence_s(started, call_timeout_s)
+        async with metered(log, started, CONDUCTOR_ROLE), anyio.create_task_group() as tasks:
             tasks.start_soon(partial(watch, log, started, limit_s, replayer=stall_timeout_s is not None))
             ended = await conduct(log, started, stall_timeout_s=limit_s)
             tasks.cancel_scope.cancel()

@@ -23,7 +23,8 @@ const { run, system } = options
 const topic = name => `${options.prefix}${run}.${name}`
 const client = { clientId: `egostream-${system}`, bootstrapBrokers: options.broker.split(',') }
 const producer = new Producer({ ...client, idempotent: true, serializers: stringSerializers })
-const wallUs = () => Date.now() * 1000
+// Of a clock that nobody sets, in whole microseconds
+const wallUs = () => Math.round((performance.timeOrigin + performance.now()) * 1000)
 
 // --- the memory side: one event in, at most one event out; no Kafka here -------------------------------------
 
@@ -183,11 +184,12 @@ async function follow(started) {
       publish({ kind: 'ready', id: `ready/${role}`, run, event_time_us: 0, role }, 0)
       continue
     }
+    const read_us = wallUs()
     const lane = lanes.get(event.stream)
     if (event.lane && event.lane !== lane.name) continue // another system's
     const began_us = wallUs()
     const result = lane.take(event)
-    if (result) publish(result, partitionOf.get(event.stream), { began_us, ended_us: wallUs() })
+    if (result) publish(result, partitionOf.get(event.stream), { read_us, began_us, ended_us: wallUs() })
   }
 }
 

@@ -44,9 +44,16 @@ Example, in two terminals with an environment each:
     metavar="SECONDS",
     help="How long to wait for the run to begin.",
 )
+@common.call_timeout_option
 @common.command_options
 def attach(
-    system: str, label: str | None, log_url: str, run: str, wait_s: float, settings: common.Settings
+    system: str,
+    label: str | None,
+    log_url: str,
+    run: str,
+    wait_s: float,
+    call_timeout_s: float,
+    settings: common.Settings,
 ) -> None:
     """Attach a memory system to a run, from its own environment and process, until the run ends.
 
@@ -58,6 +65,8 @@ def attach(
     spec = parse_spec(system)
     if label is not None:
         spec = replace(spec, label=label)
-    common.run_async(partial(agent_worker, log_url, run, spec, wait_s=wait_s, attached=True))
+    common.run_async(
+        partial(agent_worker, log_url, run, spec, wait_s=wait_s, attached=True, call_timeout_s=call_timeout_s)
+    )
     if settings.json:
         common.print_json({"role": f"agent.{spec.label}", "ended": True})

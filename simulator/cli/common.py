@@ -55,6 +55,15 @@ language_option = click.option(
     show_default=True,
     help="Which language to read where there are two.",
 )
+call_timeout_option = click.option(
+    "--call-timeout",
+    "call_timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="After so long, an ingest, an answer or a commit has failed: that one result is unjudged.",
+)
 
 
 class OutputClosedError(Exception):

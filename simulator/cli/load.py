@@ -7,34 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
-from rich.table import Table
 
 from producers.arrivals import Arrivals, Load
 from simulator.cli import common
 from simulator.cli.answer_tables import show_answers
+from simulator.cli.load_tables import show_found, show_report
 from simulator.cli.progress import Update, files_progress, progress_bar
+from simulator.cli.run import note_attached
 from simulator.errors import ConfigError
 from simulator.eventtime import format_event_time
 from simulator.runfolder import LATENCY_NAME, SWEEP_NAME, log_path
 
 if TYPE_CHECKING:
-    from consumers.histogram import Percentiles
-    from consumers.latency import LatencyReport
     from consumers.monitor import Progress
     from simulator.load import LoadOptions
-    from simulator.sweep import Axis, Found, Measured
+    from simulator.sweep import Axis, Measured
 
 _positive = click.FloatRange(min=0, min_open=True)
-_ABOUT = {
-    "published": "handed to the log",
-    "read": "read by the agent",
-    "begun": "ingest begun",
-    "ended": "ingest ended",
-    "written": "delta handed to the log",
-    "remembered": "delta read by a consumer",
-    "ingest": "the ingest alone",
-    "from_send": "as measured from the send",
-}
 
 
 @click.command(
@@ -47,7 +36,13 @@ Examples:
   egostream load rag_raw --data synthetic: --rate 600 --duration 20 --sweep rate --objective 'p99 < 2s' --out runs/most
 """,
 )
-@click.argument("system")
+@click.argument("system", required=False)
+@click.option(
+    "--attach",
+    "attached",
+    metavar="LABEL",
+    help="In place of SYSTEM: one whose agent runs elsewhere and attaches to the log (`egostream attach --help`).",
+)
 @click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it.")
 @click.option(
     "--out", type=common.FOLDER, required=True, metavar="RUN", help="Folder for the log and the results."
@@ -124,6 +119,14 @@ Examples:
     metavar="N",
     help="Ingests and answers under way at once.",
 )
+@common.call_timeout_option
+@click.option(
+    "--agents",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes of their own for the replayer, the conductor and N agents, which share the lanes: each reports "
+    "what it uses, and the system can't slow the replay down. [default: all in one process]",
+)
 @click.option(
     "--seed",
     type=int,
@@ -163,7 +166,8 @@ Examples:
 )
 @common.command_options
 def load(
-    system: str,
+    system: str | None,
+    attached: str | None,
     data: str,
     out: Path,
     log_url: str | None,
@@ -179,6 +183,8 @@ def load(
     streams: tuple[str, ...],
     language: Literal["en", "zh", "both"],
     calls_in_flight: int,
+    call_timeout_s: float,
+    agents: int | None,
     seed: int,
     axis: Axis | None,
     objective: str | None,
@@ -225,7 +231,9 @@ def load(
         ) from error
     options = LoadOptions(
         data=data,
-        system=system,
+        system=system or "",
+        attached=attached or "",
+        agents=agents,
         out=out,
         log=log_url,
         load=Load(
@@ -243,10 +251,13 @@ def load(
         language=language,
         streams=streams or None,
         calls_in_flight=calls_in_flight,
+        call_timeout_s=call_timeout_s,
         overwrite=overwrite,
     )
     if idle_s is not None and questions_per_second is None:
         raise ConfigError("--idle goes with --questions-per-second: it says how long to ask afterwards")
+    if axis is not None and attached:
+        raise ConfigError("--sweep makes one run after the other, and --attach is for one: one of the two")
     if axis is not None:
         return _sweep(options, axis, objective or LAG, tolerance, again, settings)
     if objective is not None:
@@ -265,6 +276,7 @@ def load(
             common.note(
                 f"{loaded:,} questions meanwhile, and {idle:,} in {plan.questions.idle_s:g} s afterwards"
             )
+    note_attached(plan.plan)
     try:
         with progress_bar("loading", settings.quiet) as update:
             report = common.run_async(partial(execute_load, plan, partial(_show, update)))
@@ -327,100 +339,8 @@ def _sweep(
     )
 
 
-def show_found(found: Found, unit: str) -> None:
-    """The curve, and the answer with what it stands on."""
-    table = Table(
-        title=f"Time from due to remembered; objective: {found.objective}", title_justify="left", box=None
-    )
-    for name in (unit, "offered obs/s", "achieved obs/s", "p50", "p99", "max", "growth", "objective"):
-        table.add_column(name, justify="right")
-    for point in sorted(found.points, key=lambda point: point.value):
-        report = point.report
-        numbers = report.stages["remembered"]
-        times = ["–"] * 3 if numbers is None else map(_time, (numbers.p50_us, numbers.p99_us, numbers.max_us))
-        table.add_row(
-            f"{point.value:,.6g}",
-            _rate(report.offered_observations_per_s),
-            _rate(report.achieved_observations_per_s),
-            *times,
-            "–" if report.growth is None else f"{report.growth:.1%}",
-            "kept" if point.kept else "broken",
-        )
-    common.show(table)
-    low, high = found.highest_kept, found.lowest_broken
-    kept = (
-        "nothing in reach"
-        if low is None
-        else (f"{low:,.6g} {unit} (kept in {found.kept_times} of {found.kept_of})")
-    )
-    broken = (
-        "nothing in reach"
-        if high is None
-        else (f"{high:,.6g} {unit} (kept in {found.broken_kept_times} of {found.broken_of})")
-    )
-    common.say(f"\nhighest that kept it   {kept}\nlowest that broke it   {broken}")
-
-
 def _show(update: Update, progress: Progress) -> None:
     remembered = f"{progress.segments:,}/{progress.segments_total:,} segments remembered"
     if progress.segments:
         remembered = f"{format_event_time(progress.event_time_us)}, {remembered}"
     update(progress.segments, progress.segments_total, remembered)
-
-
-def show_report(report: LatencyReport) -> None:
-    """The tables of one load."""
-    done = f"{report.remembered:,} of {report.segments:,} segments remembered"
-    if report.failed or report.unfinished:
-        done += (
-            f", {report.failed:,} failed, {report.unfinished:,} unfinished: "
-            "the percentiles hold for the others only, and are too low"
-        )
-    common.say(f"{done}.")
-    common.say(
-        f"offered  {_rate(report.offered_observations_per_s)} observations/s, "
-        f"{_rate(report.offered_segments_per_s)} segments/s"
-    )
-    common.say(
-        f"achieved {_rate(report.achieved_observations_per_s)} observations/s, "
-        f"{_rate(report.achieved_segments_per_s)} segments/s"
-    )
-    high, last = report.highest, report.lag[-1] if report.lag else report.highest
-    common.say(
-        f"lag      at most {high.segments:,} segments, {high.observations:,} observations, "
-        f"{high.event_time_s:,.0f} s of life; at the end {last.segments:,} segments"
-    )
-    if report.growth is not None:
-        common.say(f"growth   {max(report.growth, 0.0):.1%}: so much later each second, in the worst lane")
-    for use in report.processes:
-        common.say(
-            f"process  {use.process}: {use.cpu:.0%} of a core, {use.rss_max_bytes / 2**20:,.0f} MiB; children "
-            f"{use.children_cpu:.0%}, {use.children_rss_max_bytes / 2**20:,.0f} MiB; event loop late by "
-            f"{_time(use.loop_lag_max_us)} at most"
-        )
-    table = Table(title="\nTime since due", title_justify="left", box=None)
-    table.add_column("Stage")
-    for name in ("n", "p50", "p90", "p99", "p99.9", "max"):
-        table.add_column(name, justify="right")
-    _row(table, "observation handed to the log", report.pacing)
-    for stage, numbers in report.stages.items():
-        if stage == "ingest":
-            table.add_section()  # these two don't run from due
-        _row(table, _ABOUT[stage], numbers)
-    common.show(table)
-
-
-def _row(table: Table, name: str, numbers: Percentiles | None) -> None:
-    if numbers is None:
-        table.add_row(name, "0", *["–"] * 5)
-    else:
-        values = (numbers.p50_us, numbers.p90_us, numbers.p99_us, numbers.p999_us, numbers.max_us)
-        table.add_row(name, f"{numbers.n:,}", *map(_time, values))
-
-
-def _rate(per_s: float | None) -> str:
-    return "–" if per_s is None else f"{per_s:,.1f}"
-
-
-def _time(us: float) -> str:
-    return f"{us / 1e3:,.1f} ms" if us < 10e6 else f"{us / 1e6:,.1f} s"

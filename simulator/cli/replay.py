@@ -29,7 +29,8 @@ from simulator.intake import read_to_end
 from simulator.log import open_log
 from simulator.run import begin
 from simulator.runfolder import enter_folder, log_path, note_run
-from simulator.topics import Recorder, wall_us
+from simulator.timebase import monotonic_us, wall_us
+from simulator.topics import Recorder
 
 
 @click.command(
@@ -93,7 +94,7 @@ def replay(
 
     Lateness is measured from the moment an observation was due, not from when it was sent.
     """
-    asked_us = wall_us()
+    asked_us = monotonic_us()
     start_us, end_us = (None if text is None else parse_event_time(text) for text in (start, end))
     if start_us is not None and end_us is not None and start_us >= end_us:
         raise ConfigError(f"--start {start!r} is not before --end {end!r}")
@@ -142,7 +143,7 @@ def replay(
             show = partial(_show, update, span_us)
             stats = None
             async with anyio.create_task_group() as tasks:
-                await tasks.start(obey_control, log, started, clock, asked_us)
+                await tasks.start(obey_control, log, started, clock, wall_us(asked_us))
                 with anyio.move_on_after(math.inf if for_s is None else for_s):
                     stats = await replay_lifelogs(log, recorder, lifelogs, clock, options, progress=show)
                 tasks.cancel_scope.cancel()

@@ -164,6 +164,7 @@ _OPTIONS = (
         "up where it can't have been seen. It makes another run: compare its scores only with those of runs with as "
         "many canaries.",
     ),
+    common.call_timeout_option,
     click.option(
         "--answer-timeout",
         type=click.FloatRange(min=0, min_open=True),

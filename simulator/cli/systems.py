@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from adapters.registry import available, capabilities, describe, parse_spec
+from adapters.registry import available, capabilities, describe, options_of, parse_spec
 from consumers.score_tables import new_table
 from simulator.cli import common
 from simulator.plan import means_of
@@ -30,8 +32,13 @@ def systems(specs: tuple[str, ...], settings: common.Settings) -> None:
         found = {spec.label: (describe(spec), spec) for spec in parsed}
     else:
         found = {name: (about, parse_spec(name)) for name, about in available().items()}
-    rows = {
-        name: {"about": about, "branches": means_of(spec), "privileged": capabilities(spec).privileged}
+    rows: dict[str, dict[str, Any]] = {
+        name: {
+            "about": about,
+            "branches": means_of(spec),
+            "privileged": capabilities(spec).privileged,
+            "options": options_of(spec),
+        }
         for name, (about, spec) in found.items()
     }
     if settings.json:
@@ -39,7 +46,8 @@ def systems(specs: tuple[str, ...], settings: common.Settings) -> None:
         return
     table = new_table("", "Name", "Branches", "What it does")
     for name, row in rows.items():
-        table.add_row(name, str(row["branches"] or "none"), str(row["about"]))
+        options = (f"  {option}: {what}" for option, what in row["options"].items())
+        table.add_row(name, row["branches"] or "none", "\n".join([row["about"], *options]))
     common.show(table)
     if specs:
         return

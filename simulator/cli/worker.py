@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from simulator.cli.progress import files_progress, progress_bar
 from simulator.cli.run import run_arguments, shown
 from simulator.errors import ConfigError
 from simulator.plan import RunOptions, plan_run
+from simulator.processes import until_input_ends
 from simulator.workers import agent_worker, conductor_worker, judge_worker, replayer_worker, scoreboard_worker
 
 _log_needed = click.option(
@@ -87,11 +89,14 @@ def replayer(options: RunOptions, settings: common.Settings) -> None:
 @_log_needed
 @_run_needed
 @_wait
+@common.call_timeout_option
 @common.command_options
-def agent(system: str, log_url: str, run: str, wait_s: float, settings: common.Settings) -> None:
+def agent(
+    system: str, log_url: str, run: str, wait_s: float, call_timeout_s: float, settings: common.Settings
+) -> None:
     """Drive one memory system, or share its lanes with other agents of the same system."""
     spec = parse_spec(system)
-    common.run_async(partial(agent_worker, log_url, run, spec, wait_s=wait_s))
+    common.run_async(partial(agent_worker, log_url, run, spec, wait_s=wait_s, call_timeout_s=call_timeout_s))
     if settings.json:
         common.print_json({"role": f"agent.{spec.label}", "ended": True})
 
@@ -157,3 +162,16 @@ def scoreboard(out: Path | None, log_url: str, run: str, wait_s: float, settings
     else:
         common.show(render(scores))
     return 0 if scores.complete else common.EXIT_UNJUDGED
+
+
+@worker.command(name="load", hidden=True)
+@common.command_options
+def load(settings: common.Settings) -> None:
+    """One process of `egostream load --agents`, which starts it, says on standard input what to do, and keeps that
+    open for as long as it is wanted."""
+    from simulator.load import LoadPart  # both need egostream[load]
+    from simulator.load_roles import play
+
+    part = LoadPart.decoded(sys.stdin.buffer.readline())
+    if not common.run_async(partial(until_input_ends, partial(play, part))):
+        raise common.StoppedError(f"{part.name}: nobody wants this any more")

@@ -39,6 +39,9 @@ def test_systems() -> None:
     assert built_in <= ran.json.keys()
     assert all(name in pretty.out for name in built_in)
     assert "module:MyMemory" in pretty.out
+    assert ran.json["rag_raw"]["options"]["retrieval"] == "dense|bm25|hybrid = hybrid"
+    assert "chunk_observations: int = 16" in pretty.out
+    assert ran.json["null"]["options"] == {}
     own = "disk=examples.directory_memory:NotesOnDisk"
     assert egostream("systems", own, "--json").json["disk"]["branches"] == "copy"
     assert "copy" in egostream("systems", own).out

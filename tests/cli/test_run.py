@@ -55,6 +55,16 @@ def test_run_with_json_prints_json_only(release: Path, tmp_path: Path) -> None:
     assert egostream(*arguments, "--overwrite", "-q").err == ""
 
 
+def test_a_call_over_its_timeout_is_unjudged_and_the_run_goes_on(release: Path, tmp_path: Path) -> None:
+    slow = "slow=tests.load.systems:FixedTime:service_ms=60000"
+    options = ("--segments", 1, "--call-timeout", 0.2, "--out", tmp_path / "r", "--json")
+    ran = egostream("run", "--data", release, "--system", slow, *options)
+    assert ran.code == 4
+    assert {rate["unjudged"] for rate in ran.json["scores"] if rate["metric"] == "fidelity"} == {1}
+    reasons = egostream("tap", tmp_path / "r", "deltas", "--json").out
+    assert "0.2 s" in reasons
+
+
 def test_scores_as_json(run_folder: Path) -> None:
     found = egostream("scores", run_folder, "--json").json
     rates = {(rate["system"], rate["metric"]): rate for rate in found["scores"]}

@@ -163,12 +163,13 @@ def check_records(records: list[StoredRecord]) -> None:
         assert (record.topic, record.partition, record.key, record.timestamp_ms) == (
             (expected.topic, expected.partition or 0, expected.key, expected.timestamp_ms)
         )
-        headers, wall = dict(record.headers), {"wall_us", "began_us", "ended_us"}
-        assert headers.keys() - wall - {"isolating_us", "read_us"} == {"kind", "v"}
+        headers, wall = dict(record.headers), {"wall_us", "read_us", "began_us", "ended_us"}
+        assert headers.keys() - wall - {"isolating_us", "boot"} == {"kind", "v"}
         assert [headers[name] for name in ("kind", "v")] == [value for _, value in expected.headers[:2]]
         if not isinstance(event, ReadyEvent) and event.lane.startswith("node@"):
             assert headers.keys() == {"kind", "v", *wall}
-            assert int(headers["began_us"]) <= int(headers["ended_us"]) <= int(headers["wall_us"])
+            times_us = [int(headers[name]) for name in ("read_us", "began_us", "ended_us", "wall_us")]
+            assert times_us == sorted(times_us)
             seen += 1
     assert seen > 60
 

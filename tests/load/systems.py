@@ -121,3 +121,19 @@ class HangsInTurn(FixedTime):
     """Ingests for ever from a segment on, and can't fork."""
 
     capabilities = Capabilities(fork="none")
+
+
+class OneDevice(Ledger):
+    """As a model on one device: an ingest takes `service_ms`, and the process does one at a time, whatever lane it is
+    of."""
+
+    _device = anyio.Lock()
+
+    def __init__(self, context: LaneContext, *, service_ms: float = 20.0) -> None:
+        super().__init__(context)
+        self.service_s = service_ms / 1e3
+
+    async def ingest(self, segment: Segment) -> Delta:
+        async with self._device:
+            await anyio.sleep(self.service_s)
+        return Delta()

@@ -103,17 +103,26 @@ def test_lag_grows_where_more_is_offered_than_is_ingested(share: float, grows: b
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("wearers", "duration_s"), [(1, 1), (4, 2)])
+@pytest.mark.parametrize(
+    ("system", "wearers", "duration_s", "calls_in_flight"),
+    [("FixedTime:service_ms=20", 1, 1, 1), ("FixedTime:service_ms=20", 4, 2, 1), ("OneDevice", 4, 2, 64)],
+)
 def test_a_sweep_finds_the_known_capacity_of_a_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wearers: int, duration_s: float
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    system: str,
+    wearers: int,
+    duration_s: float,
+    calls_in_flight: int,
 ) -> None:
-    """20 ms a segment and one at a time, on however many lanes: 50 a second, in virtual time."""
+    """20 ms a segment and one at a time, on however many lanes: 50 a second, in virtual time. Whether it is we who do
+    one at a time or the system itself. (In processes of their own, real time: benchmarks/bench_capacity.py.)"""
     options = LoadOptions(
         data=ONE_EACH,
-        system="it=tests.load.systems:FixedTime:service_ms=20",
+        system=f"it=tests.load.systems:{system}",
         out=tmp_path / "sweep",
         load=Load(wearers=wearers, duration_s=duration_s, observations_per_second=40),
-        calls_in_flight=1,
+        calls_in_flight=calls_in_flight,
     )
     told: list[Measured] = []
     found = run(

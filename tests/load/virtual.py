@@ -15,7 +15,6 @@ import anyio.to_thread
 import pytest
 
 T = TypeVar("T")
-_EPOCH_NS = 1_700_000_000_000_000_000
 _LOOK_S = 0.05
 
 
@@ -55,8 +54,11 @@ class _Time:
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
 
-    def time_ns(self) -> int:
-        return _EPOCH_NS + round(self._loop.virtual_s * 1e9)
+    def monotonic_ns(self) -> int:
+        return round(self._loop.virtual_s * 1e9)
+
+    def clock_gettime_ns(self, _: int) -> int:
+        return self.monotonic_ns()
 
     def monotonic(self) -> float:
         return self._loop.virtual_s
@@ -78,7 +80,7 @@ def virtual_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[asyncio.Runner]:
                 loop.busy -= 1
 
         monkeypatch.setattr(anyio.to_thread, "run_sync", counted)
-        for module in ("simulator.topics", "simulator.clock"):
+        for module in ("simulator.timebase", "simulator.clock"):
             monkeypatch.setattr(f"{module}.time", _Time(loop))
         yield runner
 

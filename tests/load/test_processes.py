@@ -1,0 +1,288 @@
+"""A load whose roles are processes of their own, and agents that attach to one: real processes, real files."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import psutil
+import pytest
+
+from consumers.audit import audit_log
+from consumers.latency import STAGES, LatencyReport
+from producers.arrivals import Load
+from simulator.errors import ConfigError, ProcessError
+from simulator.events import DeltaEvent, ReadyEvent, SegmentClosedEvent
+from simulator.intake import decode_records, read_to_end
+from simulator.load import LoadOptions, execute_load, plan_load, read_latency
+from simulator.processes import run_processes
+from simulator.runfolder import log_path, open_run
+from simulator.timebase import BOOT
+from simulator.topics import Topics, boot_of, wall_of
+from tests.adapters.http_servers import server
+from tests.conftest import ROOT
+from tests.workers.fleet import EGOSTREAM, environment, fleet
+
+DATA = "synthetic:wearers=4,segments_per_day=6,observations_per_segment=5,anchors_per_day=2"
+LOAD = Load(duration_s=3, rate=1500)
+ONE_DEVICE = "it=tests.load.systems:OneDevice"
+
+
+def options(out: Path, **more: object) -> LoadOptions:
+    asked = {"data": DATA, "system": "null", "out": out, "load": LOAD, "drain_s": 30, **more}
+    return LoadOptions(**asked)  # type: ignore[arg-type]  # options by name, as a test gives them
+
+
+def check_whole(report: LatencyReport, segments: int) -> None:
+    """Every stage of every segment, in order, by one clock."""
+    assert report.segments == report.remembered == segments > 20
+    assert (report.clocks, report.error_us) == ((), {})
+    for stage in STAGES:
+        numbers = report.stages[stage]
+        assert numbers is not None
+        assert (numbers.n, numbers.clipped) == (segments, 0)
+    for earlier, later in itertools.pairwise(STAGES):
+        assert report.stages[earlier].mean_us <= report.stages[later].mean_us  # type: ignore[union-attr]
+
+
+async def test_roles_as_processes_are_measured_each_and_share_the_lanes(tmp_path: Path) -> None:
+    plan = plan_load(options(tmp_path / "run", agents=2))
+    with anyio.fail_after(100):
+        report = await execute_load(plan)
+    check_whole(report, sum(plan.plan.started.segments.values()))
+    used = {use.process: use for use in report.processes}
+    assert used.keys() == {"load", "replayer", "conductor", "agent.null.1", "agent.null.2"}
+    assert all(use.cpu > 0 and use.rss_max_bytes > 2**20 for use in used.values())
+    async with open_run(tmp_path / "run") as (log, started):
+        assert await read_latency(log, started) == report
+        assert (await audit_log(log, started)).sound
+        topics = Topics.of(started.run)
+        records = [record async for record in read_to_end(log, [topics.control, topics.observations])]
+    events = decode_records(started.run, records)[0]
+    # nothing was due before both had two partitions each, and the load had said so
+    shares = {
+        dict(record.headers)[name]
+        for event, record in events
+        if isinstance(event, ReadyEvent)
+        for name in ("partitions",)
+        if name in dict(record.headers)
+    }
+    assert {b"0,1", b"2,3"} <= shares
+    (said_us,) = [
+        wall_of(record.headers)
+        for event, record in events
+        if isinstance(event, ReadyEvent) and event.role == "load"
+    ]
+    dues_us = [wall_of(r.headers, "due_us") for event, r in events if isinstance(event, SegmentClosedEvent)]
+    assert said_us is not None
+    assert all(due_us is not None and due_us >= said_us for due_us in dues_us)
+    assert {boot_of(r.headers) for event, r in events if isinstance(event, ReadyEvent)} == {BOOT}
+
+
+async def ingested_us(out: Path) -> list[tuple[int, int]]:
+    """When each ingest began and ended."""
+    async with open_run(out) as (log, started):
+        records = [record async for record in read_to_end(log, [Topics.of(started.run).deltas])]
+        deltas = [r for event, r in decode_records(started.run, records)[0] if isinstance(event, DeltaEvent)]
+    spans = [(wall_of(r.headers, "began_us"), wall_of(r.headers, "ended_us")) for r in deltas]
+    return sorted((began, ended) for began, ended in spans if began is not None and ended is not None)
+
+
+async def test_four_processes_do_at_once_what_one_does_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A system that does one thing at a time in a process, 20 ms each: one process does no more than 50 a second,
+    however many lanes it has. (How many four do in fact is the benchmark's to say: it depends on the machine.)"""
+    monkeypatch.chdir(ROOT)
+    load = Load(wearers=4, duration_s=3, observations_per_second=400)  # 80 segments a second
+    at_once: dict[int, int] = {}
+    with anyio.fail_after(110):
+        for agents in (1, 4):
+            out = tmp_path / str(agents)
+            asked = options(out, system=ONE_DEVICE, load=load, agents=agents)
+            report = await execute_load(plan_load(asked))
+            assert report.remembered == report.segments > 200
+            ends_us = [ended for _, ended in await ingested_us(out)]
+            if agents == 1:
+                span_s = (max(ends_us) - min(ends_us)) / 1e6
+                assert (len(ends_us) - 1) / span_s <= 50
+            # each takes 20 ms, so of two that end within less, the later began before the earlier had ended
+            ends_us.sort()
+            at_once[agents] = sum(now - before < 19_000 for before, now in itertools.pairwise(ends_us))
+    assert at_once[1] == 0
+    assert at_once[4] > 0
+
+
+@contextmanager
+def loading(out: Path, *more: object) -> Iterator[subprocess.Popen[str]]:
+    """`egostream load --agents 2` of a minute, its processes under way."""
+    command = [*EGOSTREAM, "load", "null", "--data", DATA, "--rate", 1500, "--duration", 60, "--agents", 2]
+    process = subprocess.Popen(
+        [*map(str, command), "--out", str(out), "-q", *map(str, more)],
+        cwd=ROOT,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def roles(process: subprocess.Popen[str], out: Path) -> list[psutil.Process]:
+    """The processes of the roles, once the load goes on."""
+
+    async def published() -> bool:
+        async with open_run(out) as (log, started):
+            topic = Topics.of(started.run).observations
+            return sum((await log.end_offsets([topic])).values()) > 0
+
+    ends_s = time.monotonic() + 60
+    while time.monotonic() < ends_s:
+        assert process.poll() is None, process.communicate()
+        if (out / "run.json").exists() and anyio.run(published):
+            return psutil.Process(process.pid).children()
+        time.sleep(0.1)
+    raise AssertionError("nothing was published within a minute")
+
+
+def check_gone(processes: list[psutil.Process]) -> None:
+    gone, alive = psutil.wait_procs(processes, timeout=30)
+    assert not alive
+    assert len(gone) == 4  # replayer, conductor, two agents
+
+
+def test_a_process_that_is_killed_ends_the_load_and_the_others(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with loading(out) as process:
+        children = roles(process, out)
+        children[-1].kill()
+        said, error = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert (said, error.count("\n")) == ("", 1)
+        assert "agent.null." in error
+        assert "was killed by signal 9" in error
+        check_gone(children)
+
+
+@pytest.mark.parametrize("with_signal", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_whatever_ends_the_load_leaves_no_process(tmp_path: Path, with_signal: signal.Signals) -> None:
+    out = tmp_path / "run"
+    with loading(out) as process:
+        children = roles(process, out)
+        os.kill(process.pid, with_signal)
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == (130 if with_signal is signal.SIGINT else -with_signal)
+        assert ("what was published is in" in error) is (with_signal is signal.SIGINT)
+        check_gone(children)
+
+
+def test_a_system_that_can_t_be_made_is_one_line_with_the_reason(tmp_path: Path) -> None:
+    command = ["load", "rag_raw:retrieval=none", "--data", DATA, "--rate", "1500", "--duration", "2", "-q"]
+    ran = subprocess.run(
+        [*EGOSTREAM, *command, "--agents", "1", "--out", str(tmp_path / "run")],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert "Invalid enum value 'none'" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"agents": 5}, "5 agents on 4 lanes"),
+        ({"agents": 2, "attached": "mine", "system": ""}, "one of the two"),
+        ({"attached": "mine"}, "one of the two"),
+        ({"system": ""}, "one of the two"),
+        ({"attached": "a@b", "system": ""}, "can't be an attached system's label"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(tmp_path: Path, more: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        plan_load(options(tmp_path / "run", **more))
+
+
+async def test_more_agents_than_partitions_that_a_run_would_have_get_one_each(tmp_path: Path) -> None:
+    started = plan_load(options(tmp_path / "run", agents=6, load=Load(wearers=8, duration_s=3, rate=1500)))
+    assert started.plan.started.partitions == 6
+
+
+async def test_a_process_that_fails_says_its_last_words() -> None:
+    with pytest.raises(ExceptionGroup) as failed, anyio.fail_after(60):
+        await run_processes({"one": b"{}", "other": b"{}"}, ("worker", "load"), "one")
+    (error, *_) = failed.value.exceptions
+    assert isinstance(error, ProcessError)
+    assert "missing required field" in str(error)
+
+
+def attached_load(folder: Path, *system: object) -> LatencyReport:
+    """`egostream load --attach mine`, and `egostream attach` in another process."""
+    out = folder / "run"
+    where = ("--log", log_path(out), "--run", "any")
+    commands: dict[str, tuple[object, ...]] = {
+        "load": ("load", "--attach", "mine", "--data", DATA, "--rate", 1500, "--duration", 3, "--out", out),
+        "mine": ("attach", "--system", *system, "--as", "mine", *where),
+    }
+    with fleet(folder, commands) as processes:
+        processes.start("load")
+        processes.wait_for(lambda: (out / "run.json").exists(), deadline_s=30)
+        processes.start("mine")
+        processes.wait("load", "mine", deadline_s=80)
+        assert "waits for mine: egostream attach --system MODULE:CLASS --as mine" in processes.said("load")
+
+    async def read() -> LatencyReport:
+        async with open_run(out) as (log, started):
+            return await read_latency(log, started)
+
+    return anyio.run(read)
+
+
+def test_an_attached_agent_is_measured_with_its_process(tmp_path: Path) -> None:
+    report = attached_load(tmp_path, "examples.own_memory:LongestLines")
+    check_whole(report, report.segments)
+    (agent,) = [use for use in report.processes if use.process.startswith("agent.mine.")]
+    assert agent.cpu > 0
+
+
+def test_one_that_never_ends_an_ingest_is_unfinished_and_no_hang(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    hanging = "tests.load.systems:FixedTime:hangs_at=2"
+    commands: dict[str, tuple[object, ...]] = {
+        "load": (
+            *("load", "--attach", "mine", "--data", DATA, "--rate", 1500, "--duration", 2, "--drain", 2),
+            *("--out", out, "-q", "--json"),
+        ),
+        "mine": ("attach", "--system", hanging, "--as", "mine", "--log", log_path(out), "--run", "any", "-q"),
+    }
+    with fleet(tmp_path, commands) as processes:
+        processes.ends_with["load"] = 4
+        processes.start("load")
+        processes.wait_for(lambda: (out / "run.json").exists(), deadline_s=30)
+        processes.start("mine")
+        processes.wait("load", deadline_s=60)
+    assert '"unfinished"' in processes.said("load")
+
+
+async def test_an_agent_behind_http_is_measured(tmp_path: Path) -> None:
+    with server("example") as url:
+        plan = plan_load(options(tmp_path / "run", system=f"x=http:url={url}", agents=1))
+        with anyio.fail_after(100):
+            report = await execute_load(plan)
+    check_whole(report, sum(plan.plan.started.segments.values()))
