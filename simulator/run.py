@@ -142,7 +142,8 @@ class Opener:
         self._spec = spec
         self._started = started
         self._anchors = tuple(anchors) if declared.privileged else ()
-        self._folder = None if declared.fork == "cheap" else folder
+        self.forks = declared.fork == "cheap"
+        self._folder = None if self.forks else folder
         means = means_in(spec, started.isolation)
         self.isolating = (
             Isolating(means, self._folder, self.open_at) if means and self._folder is not None else None
@@ -264,6 +265,7 @@ async def run_roles(
                 isolating=openers[spec.label].isolating,
                 calls=calls,
                 call_timeout_s=options.call_timeout_s,
+                forks=openers[spec.label].forks,
             )
             roles.start_soon(agent, log, started, spec.label, name=agent_role(spec.label))
         if JUDGE_ROLE in started.required:  # a load has nothing to judge
