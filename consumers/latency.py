@@ -36,6 +36,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from consumers.answers import AnswersFold, AnswersReport
 from consumers.clocks import Clock, ClockOffset, Exchange, other_clocks
 from consumers.histogram import Histogram, Percentiles
 from consumers.lags import STAGES
@@ -110,6 +111,8 @@ class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
     processes: tuple[ProcessUse, ...]
     identity: dict[str, str] = {}
     """The run's: with `load`, the schedule as JSON, `machine`, and `asked_us`, when it was asked for."""
+    answers: AnswersReport | None = None
+    """Of a load with questions."""
     clocks: tuple[ClockOffset, ...] = ()
     """The clocks of roles that are not the replayer's."""
     error_us: dict[str, float] = {}
@@ -172,6 +175,7 @@ class LatencyFold:
         self._observations: Counter[str] = Counter()
         self._first_us, self._last_us = math.inf, -math.inf
         """Of observations: when the first and the last was due."""
+        self._answers = None if started.questions is None else AnswersFold(started, started.questions)
         self._boot = ""
         """Whose clock the replayer has. Empty: a log of before that was said, all of one clock."""
         self._conductors: set[str] = set()
@@ -181,6 +185,8 @@ class LatencyFold:
 
     def feed(self, event: AnyEvent, headers: Headers) -> None:
         """Take one event in. What was never due by a clock (an infinite rate) has no latency."""
+        if self._answers is not None:
+            self._answers.feed(event, headers)
         match event:
             case ObservationEvent():
                 self._observations[event.stream] += 1
@@ -271,7 +277,15 @@ class LatencyFold:
             identity=self._started.identity,
             clocks=clocks,
             error_us=_errors(clocks),
+            answers=None if self._answers is None else self._report_answers(self._answers, clocks),
         )
+
+    def _report_answers(self, answers: AnswersFold, clocks: Iterable[ClockOffset]) -> AnswersReport:
+        """With the stamps of each lane's agent by the replayer's clock: who writes its deltas answers as well."""
+        offsets_us = {(clock.role, clock.boot): clock.offset_us for clock in clocks}
+        of_lane = {lane: result.clock for (lane, _), result in self._results.items()}
+        ahead_us = {lane: offsets_us[clock] for lane, clock in of_lane.items() if clock in offsets_us}
+        return answers.report(ahead_us, conductor=not (self._boot and self._conductors - {self._boot}))
 
     def _remembered(self) -> dict[tuple[str, int], int]:
         """When the conductor had read each delta, by the replayer's clock: a release covers all segments before it, so

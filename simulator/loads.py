@@ -50,6 +50,8 @@ async def execute_sweep(
     first = load.wearers or 1 if axis == "wearers" else load.rate or load.observations_per_second
     if first is None:
         raise ConfigError("give either --rate or --observations-per-second: the sweep begins there")
+    if objective.of_answers and options.questions is None:
+        raise ConfigError(f"the objective {objective.text!r} needs --questions-per-second")
     search = Search(axis, first, tolerance=tolerance, again=again)
     await _is_free(options)
     dataset = await _read(options)

@@ -165,7 +165,8 @@ class Opener:
         self._responder = responder
         self._started = started
         self._anchors = tuple(anchors) if declared.privileged else ()
-        self._folder = None if declared.fork == "cheap" else folder
+        self.forks = declared.fork == "cheap"
+        self._folder = None if self.forks else folder
         means = means_in(spec, started.isolation)
         self.isolating = (
             Isolating(means, self._folder, self.open_at) if means and self._folder is not None else None
@@ -301,6 +302,7 @@ async def run_roles(ready: SetUp, plan: Plan, show: Callable[[Progress], None] |
                 isolating=openers[spec.label].isolating,
                 calls=calls,
                 call_timeout_s=options.call_timeout_s,
+                forks=openers[spec.label].forks,
             )
             roles.start_soon(agent, log, started, spec.label, name=agent_role(spec.label))
         if JUDGE_ROLE in started.required:  # a load has nothing to judge

@@ -20,7 +20,7 @@ from simulator.errors import ConfigError
 LAG: Final = "lag"
 GROWS: Final = 0.02
 """A lane keeps up if its lateness grows by less than this share of the time that passes."""
-_PERCENTILE = re.compile(r"\s*(p50|p90|p99|p99\.9|max)\s*<\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min)\s*")
+_PERCENTILE = re.compile(r"\s*(answer\s+)?(p50|p90|p99|p99\.9|max)\s*<\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min)\s*")
 _UNIT_US: Final = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000}
 _FIELD: Final = {"p50": "p50_us", "p90": "p90_us", "p99": "p99_us", "p99.9": "p999_us", "max": "max_us"}
 _TELLING: Final = 3
@@ -32,24 +32,32 @@ Axis = Literal["rate", "wearers"]
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
-    """What a load has to keep: a percentile of due to remembered below a limit; without one, that lag doesn't grow."""
+    """What a load has to keep: a percentile of due to remembered below a limit (or of its questions, asked while
+    segments came in, of due to the answer's receipt); without one, that lag doesn't grow."""
 
     text: str
+    of_answers: bool = False
     field: str = ""
     limit_us: float = 0.0
 
     @classmethod
     def parse(cls, text: str) -> Objective:
-        """`p99 < 2s`, with p50, p90, p99, p99.9 or max and us, ms, s or min; or `lag`. Raises ConfigError."""
+        """`p99 < 2s`, with p50, p90, p99, p99.9 or max and us, ms, s or min; `answer p99 < 500ms`; or `lag`. Raises
+        ConfigError."""
         if text.strip() == LAG:
             return cls(text=LAG)
         found = _PERCENTILE.fullmatch(text)
         if found is None:
             raise ConfigError(
                 f"{text!r} is no objective: write a limit such as 'p99 < 2s' (p50, p90, p99, p99.9, max; us, ms, s, "
-                f"min), or '{LAG}' for a lag that does not grow"
+                f"min), 'answer p99 < 500ms' for the questions, or '{LAG}' for a lag that does not grow"
             )
-        return cls(text=text.strip(), field=_FIELD[found[1]], limit_us=float(found[2]) * _UNIT_US[found[3]])
+        return cls(
+            text=text.strip(),
+            of_answers=found[1] is not None,
+            field=_FIELD[found[2]],
+            limit_us=float(found[3]) * _UNIT_US[found[4]],
+        )
 
     def kept(self, report: LatencyReport) -> bool:
         """Whether a load kept it. What failed or was not finished keeps nothing. Raises ConfigError for a load too
@@ -63,7 +71,13 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
                     "longer --duration"
                 )
             return report.growth < GROWS
-        numbers = report.stages["remembered"]
+        numbers, answers = report.stages["remembered"], report.answers
+        if self.of_answers:
+            if answers is None:
+                raise ConfigError(f"the objective {self.text!r} needs --questions-per-second")
+            if answers.loaded.failed or answers.loaded.unfinished:
+                return False
+            numbers = answers.loaded.stages["received"]
         if numbers is None:
             raise ConfigError("no segment was remembered: take a longer --duration")
         return bool(getattr(numbers, self.field) < self.limit_us)

@@ -125,6 +125,7 @@ async def agent_worker(
                 isolating=opener.isolating,
                 call_timeout_s=call_timeout_s,
                 process=process,
+                forks=opener.forks,
             )
 
 

@@ -10,6 +10,7 @@ import click
 
 from producers.arrivals import Arrivals, Load
 from simulator.cli import common
+from simulator.cli.answer_tables import show_answers
 from simulator.cli.load_tables import show_report
 from simulator.cli.loads import check_extra, compare, show_progress, sweep, with_report
 from simulator.cli.metrics import Tell, metrics_options
@@ -30,6 +31,7 @@ Examples:
   egostream load null --data synthetic:wearers=1 --rate 600 --duration 10 --out runs/load
   egostream load rag_raw --data EgoLifeCap/Sync --wearers 6 --observations-per-second 200 --out runs/six
   egostream load my_memory:MyMemory --data synthetic: --rate 3000 --arrivals poisson --out runs/mine
+  egostream load rag_raw --data synthetic: --rate 600 --questions-per-second 5 --arrivals poisson --out runs/asked
   egostream load rag_raw --data synthetic: --rate 600 --duration 20 --sweep rate --objective 'p99 < 2s' --out runs/most
   egostream load rag_raw --data synthetic:wearers=4 --rate 600 --agents 4 --out runs/apart
   egostream load --attach mine --data synthetic: --rate 600 --log kafka://127.0.0.1:9092 --out runs/theirs
@@ -94,6 +96,21 @@ Examples:
     help="How long to wait, after the last was due, for what is still owed. What has not come then is counted as "
     "unfinished, and the percentiles are too low.",
 )
+@click.option(
+    "--questions-per-second",
+    type=_positive,
+    metavar="Q",
+    help="Also ask: so many questions a second, of all lanes in turn, due by the clock as --arrivals says (those of a "
+    "regular load always meet an ingest at the same point, if the rates fit). Then ask the same memories again, idle.",
+)
+@click.option(
+    "--idle",
+    "idle_s",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="With --questions-per-second: how long to ask at the same rate once all is remembered and answered. "
+    "[default: a third of --duration, at most 20; with --sweep 0]",
+)
 @common.stream_option
 @common.language_option
 @common.models_option
@@ -103,7 +120,7 @@ Examples:
     default=64,
     show_default=True,
     metavar="N",
-    help="Ingests under way at once.",
+    help="Ingests and answers under way at once.",
 )
 @common.call_timeout_option
 @click.option(
@@ -131,7 +148,8 @@ Examples:
     "--objective",
     metavar="OBJECTIVE",
     help="With --sweep: 'p99 < 2s' (p50, p90, p99, p99.9, max, of the time from due to remembered; us, ms, s, min), or "
-    "lag: that no lane falls ever further behind, by 2% of the time that passes. [default: lag]",
+    "'answer p99 < 500ms' (of the questions, from due to the answer read by a consumer), or lag: that no lane falls "
+    "ever further behind, by 2% of the time that passes. [default: lag]",
 )
 @click.option(
     "--tolerance",
@@ -181,6 +199,8 @@ def load(
     duration_s: float,
     arrivals: Arrivals,
     drain_s: float,
+    questions_per_second: float | None,
+    idle_s: float | None,
     streams: tuple[str, ...],
     language: Literal["en", "zh", "both"],
     calls_in_flight: int,
@@ -200,7 +220,8 @@ def load(
     """Offer observations to SYSTEM by the clock, whether or not it keeps up, and measure how late it remembers.
 
     SYSTEM is as after `egostream run --system`. Segments of the data are laid out anew, one after the other without
-    nights, so that each lane gets RATE times five minutes of life each five minutes. There are no tasks and no judges.
+    nights, so that each lane gets RATE times five minutes of life each five minutes. There are no judges, and no tasks
+    but the questions of --questions-per-second.
 
     Every latency runs from the moment at which a segment was DUE, not from when it was sent: a stall counts for all
     that it delayed. `as measured from the send` beside it shows what one would have missed.
@@ -209,15 +230,19 @@ def load(
     language, is measured with --attach: what it stamps by another machine's clock is corrected by the offset that the
     log shows of it, which is printed with its error.
 
-    Exit code 4 says that some segments failed or were not finished: the percentiles then hold for the others only. Of a
-    sweep it says that there is no answer in reach, or that the measurements of an end did not agree; of a comparison,
-    that a figure can't be told.
+    Questions are asked of a fork of the newest snapshot where SYSTEM declares that it forks cheaply, and else in turn
+    with the ingest, since nothing promised it that both run at once. The table says which.
+
+    Exit code 4 says that some segments or answers failed or were not finished: the percentiles then hold for the others
+    only. Of a sweep it says that there is no answer in reach, or that the measurements of an end did not agree; of a
+    comparison, that a figure can't be told.
 
     \b
     RUN gets
       log.db               the run itself
       latency.json         all numbers, read off the log, with the histograms (HdrHistogram) and the lag over time
-      latency-STAGE.hgrm   percentiles of each stage in microseconds, for HdrHistogram's plotters
+      latency-STAGE.hgrm   percentiles of each stage in microseconds, for HdrHistogram's plotters; those of questions
+                           are latency-answers-loaded-STAGE.hgrm and latency-answers-idle-STAGE.hgrm
       report.html          all of it as one page that stands alone, with pictures: open it in a browser
       sweep.json           with --sweep: what was found; each load is in a folder beside it
       compare.json         with --compare: what the rounds came to; each load is in a folder beside it
@@ -233,6 +258,7 @@ def load(
     if compared is not None and axis is not None:
         raise ConfigError("--sweep looks at one system: give it without --compare")
     check_extra()
+    from producers.questions import QuestionLoad
     from simulator.cli.live import load_shown
     from simulator.load import LoadOptions, execute_load, plan_load
     from simulator.sweep import LAG
@@ -252,6 +278,9 @@ def load(
             observations_per_second=observations_per_second,
             seed=seed,
         ),
+        questions=None
+        if questions_per_second is None
+        else QuestionLoad(per_second=questions_per_second, idle_s=0.0 if axis and idle_s is None else idle_s),
         drain_s=drain_s,
         language=language,
         streams=streams or None,
@@ -260,6 +289,8 @@ def load(
         overwrite=overwrite,
         models=models,
     )
+    if idle_s is not None and questions_per_second is None:
+        raise ConfigError("--idle goes with --questions-per-second: it says how long to ask afterwards")
     if axis is not None and attached:
         raise ConfigError("--sweep makes one run after the other, and --attach is for one: one of the two")
     if axis is not None:
@@ -277,6 +308,11 @@ def load(
             f"{offered.observations:,} observations, {segments:,} segments on {len(offered.lifelogs)} lanes, "
             f"{offered.rate:,.6g} × real time for {duration_s:g} s"
         )
+        if plan.questions is not None:
+            loaded, idle = len(plan.questions.loaded), len(plan.questions.idle)
+            common.note(
+                f"{loaded:,} questions meanwhile, and {idle:,} in {plan.questions.idle_s:g} s afterwards"
+            )
     note_attached(plan.plan)
     try:
         with load_shown("loading", duration_s, drain_s, settings.quiet, show_progress, tell) as shown:
@@ -288,8 +324,12 @@ def load(
         common.print_json(report)
     else:
         show_report(report)
+        if report.answers is not None:
+            show_answers(report.answers)
         common.say(
             f"\nThe log is {log_url or log_path(out)}; {LATENCY_NAME} and latency-*.hgrm are in {out}.\n"
             f"The report is {out / REPORT_NAME}."
         )
-    return common.EXIT_UNJUDGED if report.failed or report.unfinished else 0
+    parts = () if report.answers is None else (report.answers.loaded, report.answers.idle)
+    lacking = any(part.failed or part.unfinished for part in (report, *parts))
+    return common.EXIT_UNJUDGED if lacking else 0

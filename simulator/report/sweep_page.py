@@ -42,7 +42,7 @@ from simulator.report.words import (
 )
 from simulator.sweep import GROWS, LAG, Found, Measured, Objective, load_folder
 
-_FOLDERS = "Each load is a run in a folder of its own: `egostream report` makes its page."
+_FOLDERS = "Each load is a run in a folder of its own, of which egostream report makes a page too."
 _DRAWN = ("p50", "p99", "max")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:  # they need the extra `load`, and `egostream load --help` does without it
+    from consumers.answers import AnswerTimes
     from consumers.clocks import ClockOffset
     from consumers.histogram import Percentiles
     from consumers.latency import LatencyReport
@@ -23,6 +24,22 @@ STAGES: Final = {
     "ingest": "the ingest alone",
     "from_send": "as measured from the send",
 }
+ANSWER_STAGES: Final = {
+    "published": "handed to the log",
+    "read": "read by the agent",
+    "begun": "answer begun",
+    "first_token": "first token",
+    "answered": "answered",
+    "written": "answer handed to the log",
+    "received": "answer read by a consumer",
+    "branch": "the fork for it alone",
+    "answer": "the answer alone",
+}
+ANSWERED_ON: Final = {
+    "fork": "on a fork of its newest snapshot, while ingest goes on",
+    "turn": "in turn with its ingest, on its one memory",
+    "unknown": "as its own agent does",
+}
 NOTHING: Final = "–"
 _SAYS: Final = {
     "p50": "is faster",
@@ -31,6 +48,8 @@ _SAYS: Final = {
     "achieved": "achieves more",
     "1 + growth": "falls behind less",
     "CPU per segment": "takes less",
+    "answer p50": "is faster",
+    "answer p99": "is faster",
 }
 
 
@@ -153,3 +172,23 @@ def figure_text(figure: Figure, value: float | None) -> str:
     if figure.unit == "us":
         return time_text(value)
     return f"{value:,.4g} {figure.unit}"
+
+
+def answered_text(times: AnswerTimes) -> str:
+    """How many questions of a part were answered."""
+    said = f"{times.answered:,} of {times.due:,} answered"
+    if times.asked_per_s is not None:
+        said += f", asked at {times.asked_per_s:,.1f}/s"
+    if times.due and not times.asked:
+        return f"{said}: none was asked"
+    if times.failed or times.unfinished:
+        said += (
+            f", {times.failed:,} failed, {times.unfinished:,} unfinished: the percentiles hold for the others only, "
+            "and are too low"
+        )
+    return said
+
+
+def ratio_text(ratio: float | None) -> str:
+    """How many times as long."""
+    return NOTHING if ratio is None else f"{ratio:,.2f}"
