@@ -35,7 +35,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from consumers.clocks import Clock, ClockOffset, Exchange, other_clocks
+from consumers.clocks import ClockId, ClockOffset, Exchange, other_clocks
 from consumers.histogram import Histogram, Percentiles
 from consumers.process_use import ProcessUse, Sample, used
 from simulator.events import (
@@ -118,7 +118,7 @@ class _Due(msgspec.Struct, frozen=True):
 
 
 class _Result(msgspec.Struct, frozen=True):
-    clock: Clock
+    clock: ClockId
     failed: bool
     times_us: tuple[int | None, ...]
     """When the agent reached its stages (`BY_AGENT`), by its clock; None for what it did not stamp."""
