@@ -25,7 +25,7 @@ OTHER_CONDUCTOR = "the conductor ran on another machine than the replayer"
 NO_EXCHANGE = "no delta with its stamps was read by the conductor"
 
 
-Clock = tuple[str, str]
+ClockId = tuple[str, str]
 """Whose: (role, boot)."""
 
 
@@ -80,15 +80,15 @@ class Exchange(NamedTuple):
     """One segment: when its end was sent by the replayer's clock, what the agent stamped by its own, and when the
     delta was read by the conductor's."""
 
-    clock: Clock
+    clock: ClockId
     sent_us: int
     stamps_us: tuple[int, ...]
     read_us: int
 
 
 def other_clocks(
-    clocks: Collection[Clock], exchanges: Iterable[Exchange], boot: str, conductors: Collection[str]
-) -> dict[Clock, ClockOffset]:
+    clocks: Collection[ClockId], exchanges: Iterable[Exchange], boot: str, conductors: Collection[str]
+) -> dict[ClockId, ClockOffset]:
     """What is known of those of `clocks`, and of the conductors' (by their boots), that are not of the replayer's
     `boot`. An exchange ends with the conductor, so where that has another clock, none says anything."""
     strangers = [(CONDUCTOR_ROLE, conductor) for conductor in conductors if conductor != boot]

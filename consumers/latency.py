@@ -108,6 +108,7 @@ class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
     """Of each lane, from due to remembered."""
     highest: LagPoint
     lag: tuple[LagPoint, ...]
+    """Empty where nobody knows when some segments were over: `clocks` says why."""
     processes: tuple[ProcessUse, ...]
     identity: dict[str, str] = {}
     """The run's: with `load`, the schedule as JSON, `machine`, and `asked_us`, when it was asked for."""
@@ -129,7 +130,7 @@ class _Due(msgspec.Struct, frozen=True):
 
 
 class _Result(msgspec.Struct, frozen=True):
-    clock: Clock
+    clock: ClockId
     failed: bool
     times_us: tuple[int | None, ...]
     """When the agent reached its stages (`BY_AGENT`), by its clock; None for what it did not stamp."""
@@ -240,6 +241,8 @@ class LatencyFold:
                 changes += self._lane(lane, stream, results, remembered_us, histograms, of_lane, counts)
         changes.sort(key=_at)
         lag, highest, duration_s = _lag(changes)
+        if counts["untimed"]:  # these are over, and nobody knows since when
+            lag, highest = (), _lag(())[1]
         due = [change for change in changes if change.sign > 0]
         done = [change for change in changes if change.sign < 0 and not change.failed]
         due_s = (due[-1].at_us - due[0].at_us) / 1e6 if due else 0.0
@@ -350,7 +353,9 @@ class LatencyFold:
             remembered_us = remembered.get((lane, segment))
             # A log that was cut short may lack the release; that the delta is there shows that it was written.
             over_us = remembered_us if remembered_us is not None else result.written_us
-            if over_us is not None:
+            if over_us is None:
+                counts["untimed"] += 1
+            else:
                 yield _Change(over_us, -1, lane, due, result.failed)
             if result.failed:
                 counts["failed"] += 1
