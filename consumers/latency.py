@@ -37,7 +37,7 @@ import msgspec
 from msgspec.structs import replace
 
 from consumers.answers import AnswersFold, AnswersReport
-from consumers.clocks import Clock, ClockOffset, Exchange, other_clocks
+from consumers.clocks import ClockId, ClockOffset, Exchange, other_clocks
 from consumers.histogram import Histogram, Percentiles
 from consumers.lags import STAGES
 from consumers.process_use import ProcessUse, Sample, used
