@@ -15,6 +15,7 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from adapters.memory import MemorySystem, Segment
+from adapters.metering import metered
 from consumers.calls import CallLimit, Rank
 from consumers.history import LaneHistory, read_histories
 from consumers.homes import Isolating
@@ -262,7 +263,8 @@ class _Agent:
             await lane.settle()
             async with lane.alone(), self.calls.turn(lane.lane, Rank.INGEST):
                 began_us = wall_us()
-                delta = await lane.ingest(segment, closed_id)
+                with metered() as meter:
+                    delta = await lane.ingest(segment, closed_id)
                 ended_us = wall_us()
                 # at once, and before the delta is out: who has read it may ask
                 stamps = {"snapshot_us": wall_us()} if lane.keep_newest(segment) else {}
@@ -271,7 +273,13 @@ class _Agent:
                 await self._say_alive()
             else:
                 self.outbox.put(
-                    delta, ticket, read_us=read_us, began_us=began_us, ended_us=ended_us, **stamps
+                    delta,
+                    ticket,
+                    read_us=read_us,
+                    began_us=began_us,
+                    ended_us=ended_us,
+                    **meter.headers(),
+                    **stamps,
                 )
 
     async def _work(
@@ -284,12 +292,13 @@ class _Agent:
             isolating_us = wall_us()
             await lane.isolate(event)
             began_us = wall_us()
-            if isinstance(event, TaskEvent):
-                result = await lane.answer_task(event)
-            elif isinstance(event, CommitEvent):
-                result = await lane.commit(event)
-            elif event.type == "revise":
-                result = await lane.answer_feedback(event)
+            with metered() as meter:
+                if isinstance(event, TaskEvent):
+                    result = await lane.answer_task(event)
+                elif isinstance(event, CommitEvent):
+                    result = await lane.commit(event)
+                elif event.type == "revise":
+                    result = await lane.answer_feedback(event)
             ended_us = wall_us()
         if result is None:
             self.outbox.offsets.done(ticket)
@@ -304,7 +313,7 @@ class _Agent:
             if (first_s := lane.first_token_s(result.id)) is not None:
                 # another machine measured it, perhaps: no token came after the whole answer
                 stamps["first_token_us"] = min(began_us + round(first_s * 1e6), ended_us)
-            self.outbox.put(result, ticket, **stamps)
+            self.outbox.put(result, ticket, **stamps, **meter.headers())
 
     async def _follow_control(self, tasks: TaskGroup) -> None:
         async with self.log.subscribe([self.topics.control]) as subscription:

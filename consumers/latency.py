@@ -34,13 +34,15 @@ import msgspec
 from msgspec.structs import replace
 
 from consumers.answers import AnswersFold, AnswersReport
-from consumers.clocks import OTHER_CONDUCTOR, ClockOffset, OffsetBounds, unknown
+from consumers.clocks import ClockId, ClockOffset, Exchange, other_clocks
 from consumers.histogram import Histogram, Percentiles
 from consumers.lag_points import Change, Due, LagPoint, at_moment, growth_of, lag_over_time
+from consumers.lags import STAGES
 from consumers.process_use import ProcessUse, Sample, used
 from simulator.events import (
     AnyEvent,
     DeltaEvent,
+    LaneFailedEvent,
     ObservationEvent,
     ProcessSampleEvent,
     RunStartedEvent,
@@ -49,9 +51,8 @@ from simulator.events import (
 )
 from simulator.log.protocol import Headers
 from simulator.topics import boot_of, wall_of
-from simulator.waits import CONDUCTOR_ROLE, role_of_lane
+from simulator.waits import role_of_lane
 
-STAGES: Final = ("published", "read", "begun", "ended", "written", "remembered")
 BESIDE: Final = ("ingest", "from_send")
 BY_AGENT: Final = ("read", "begun", "ended", "written")
 """The stages that the agent stamps: by its clock."""
@@ -89,6 +90,7 @@ class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
     """Of each lane, from due to remembered."""
     highest: LagPoint
     lag: tuple[LagPoint, ...]
+    """Empty where nobody knows when some segments were over: `clocks` says why."""
     processes: tuple[ProcessUse, ...]
     identity: dict[str, str] = {}
     """The run's: with `load`, the schedule as JSON, `machine`, and `asked_us`, when it was asked for."""
@@ -101,12 +103,8 @@ class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
     is smaller says nothing."""
 
 
-_Clock = tuple[str, str]
-"""Whose clock: (role, boot)."""
-
-
 class _Result(msgspec.Struct, frozen=True):
-    clock: _Clock
+    clock: ClockId
     failed: bool
     times_us: tuple[int | None, ...]
     """When the agent reached its stages (`BY_AGENT`), by its clock; None for what it did not stamp."""
@@ -144,6 +142,8 @@ class LatencyFold:
         """Whose clock the replayer has. Empty: a log of before that was said, all of one clock."""
         self._conductors: set[str] = set()
         """The boots that releases were stamped on."""
+        self._given_up: set[str] = set()
+        """Lanes whose segments may have been released before their deltas came."""
 
     def feed(self, event: AnyEvent, headers: Headers) -> None:
         """Take one event in. What was never due by a clock (an infinite rate) has no latency."""
@@ -180,6 +180,8 @@ class LatencyFold:
                 sample = Sample.of(headers)
                 if sample is not None:
                     self._samples.setdefault(event.process, []).append(sample)
+            case LaneFailedEvent():
+                self._given_up.add(event.lane)
             case RunStartedEvent():
                 self._boot = boot_of(headers)
             case _:
@@ -200,6 +202,8 @@ class LatencyFold:
                 changes += self._lane(lane, stream, results, remembered_us, histograms, of_lane, counts)
         changes.sort(key=at_moment)
         lag, highest, duration_s = lag_over_time(changes)
+        if counts["untimed"]:  # these are over, and nobody knows since when
+            lag, highest = (), lag_over_time(())[1]
         due = [change for change in changes if change.sign > 0]
         done = [change for change in changes if change.sign < 0 and not change.failed]
         due_s = (due[-1].at_us - due[0].at_us) / 1e6 if due else 0.0
@@ -272,28 +276,22 @@ class LatencyFold:
         """The results with all stamps by the replayer's clock, and the other clocks as they were found."""
         if not self._boot:
             return self._results, ()
-        strangers = self._conductors - {self._boot}
-        bounds: dict[_Clock, OffsetBounds] = {}
+        exchanges: list[Exchange] = []
         for (lane, segment), result in self._results.items():
-            if result.clock[1] == self._boot:
+            if lane in self._given_up:
                 continue
-            found = bounds.setdefault(result.clock, OffsetBounds())
             due = self._due.get((lane.partition("@")[2], segment))
             read_us = remembered_us.get((lane, segment))
-            stamps = [us for us in result.times_us if us is not None]
-            if due is not None and due.published_us is not None and read_us is not None and stamps:
-                found.add(due.published_us, min(stamps), max(stamps), read_us)
-        reason = OTHER_CONDUCTOR if strangers else ""
-        clocks = {
-            clock: unknown(*clock, reason) if reason else found.estimate(*clock)
-            for clock, found in bounds.items()
-        }
+            if due is not None and due.published_us is not None and read_us is not None:
+                stamps_us = tuple(us for us in result.times_us if us is not None)
+                exchanges.append(Exchange(result.clock, due.published_us, stamps_us, read_us))
+        of = {result.clock for result in self._results.values()}
+        clocks = other_clocks(of, exchanges, self._boot, self._conductors)
         results = {
             at: result if result.clock not in clocks else result.less(clocks[result.clock].offset_us)
             for at, result in self._results.items()
         }
-        others = [unknown(CONDUCTOR_ROLE, boot, reason) for boot in sorted(strangers)]
-        return results, (*(clocks[clock] for clock in sorted(clocks)), *others)
+        return results, tuple(clocks.values())
 
     def _lane(
         self,
@@ -316,7 +314,9 @@ class LatencyFold:
             remembered_us = remembered.get((lane, segment))
             # A log that was cut short may lack the release; that the delta is there shows that it was written.
             over_us = remembered_us if remembered_us is not None else result.written_us
-            if over_us is not None:
+            if over_us is None:
+                counts["untimed"] += 1
+            else:
                 yield Change(over_us, -1, lane, due, result.failed)
             if result.failed:
                 counts["failed"] += 1

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from adapters.metering import MODEL_CACHED, MODEL_US
 from simulator.events import (
     SCHEMA_VERSION,
     AnyEvent,
@@ -91,6 +92,8 @@ _HEADERS: Final = {
     "began_us": "When the call that it is the result of began, by the wall clock.",
     "first_token_us": "When the answer's first token was there, of a system that streams and says so.",
     "ended_us": "When that call ended. Latency is reported from these two.",
+    MODEL_US: "How long the answers of models took that the call waited for, added up. Those from the cache took none.",
+    MODEL_CACHED: "How many of these answers came from the cache.",
     "snapshot_us": "When the snapshot that a load's questions are answered on had been forked, after the ingest.",
     "cpu_us": "Processor time of the process since it began.",
     "children_cpu_us": "Processor time of the processes that it started and that still run.",
@@ -103,7 +106,7 @@ _HEADERS: Final = {
     "process": "In a load: the name of the process that is ready.",
     "partitions": "In a load: the partitions that this process drives.",
 }
-_CALLED: Final = frozenset(("isolating_us", "began_us", "ended_us"))
+_CALLED: Final = frozenset(("isolating_us", "began_us", "ended_us", MODEL_US, MODEL_CACHED))
 _CONDUCTED: Final = ("feedback", "commit", "trajectory_closed", "run_ended")
 _SAMPLED: Final = frozenset(("cpu_us", "children_cpu_us", "rss_bytes", "children_rss_bytes", "loop_lag_us"))
 _PATTERNS: Final = {"boot": "^[0-9a-f]+$", "process": "^.+$", "partitions": "^([0-9]+(,[0-9]+)*)?$"}
@@ -118,6 +121,8 @@ def _timed(kind: str) -> frozenset[str]:
             return _CALLED | {"read_us", "snapshot_us", "boot"}
         case "committed":
             return _CALLED
+        case "verdict":
+            return _CALLED - {"isolating_us"}
         case "response":
             return _CALLED | {"read_us", "first_token_us"}
         case "task":

@@ -59,10 +59,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Model tokens that an operation cost; zero for systems without a model."""
+    """Model tokens that an operation cost; zero for systems without a model. An answer from the cache counts as when
+    it was paid for: equal runs have equal usage. `calls`: answers of models that it took, where that is known."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    calls: int = 0
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,10 +82,14 @@ class FeedbackDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Vote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One of the votes behind a verdict."""
+    """One of the votes behind a verdict. `judge`: the model that cast it, or the judge where several judge each case;
+    `votes`: those behind that judge's own. `usage`: of this one vote."""
 
     outcome: Outcome
     reason: str = ""
+    judge: str = ""
+    votes: tuple[Vote, ...] = ()
+    usage: Usage = Usage()
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
@@ -271,6 +277,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Segments that the replayer may be ahead of a lane's newest delta."""
 
 
+class ModelUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A configured model that a run asks, and its prices per million tokens; no part of the run's identity."""
+
+    model: str
+    prompt_price: float = 0.0
+    completion_price: float = 0.0
+
+
 class Questions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The questions of a load: each is a T1 that is answered, and nothing follows."""
 
@@ -312,6 +326,10 @@ class RunStartedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     """Roles that must say `ready` before the first observation is published."""
     only: tuple[str, ...] = ()
     """The trajectories that are run, where those are not all: a retry's."""
+    models: dict[str, ModelUse] = {}
+    """What is asked of models → the model: `answers`, `memory.<label>` for ingests and commits, `judge.<name>`."""
+    answered_apart: tuple[str, ...] = ()
+    """Where a model answers: labels of the systems that answer by themselves all the same."""
     questions: Questions | None = None
     """A load's, where it has any: then all of the run's tasks are these."""
 

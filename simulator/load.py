@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -21,7 +21,10 @@ import anyio.to_thread
 import msgspec
 from msgspec.structs import replace
 
-from adapters.registry import SystemSpec, parse_spec
+from adapters.endpoints import read_models
+from adapters.prompt import prompt_language
+from adapters.registry import SystemSpec, capabilities, parse_spec
+from consumers.follow import Watcher, watched
 from consumers.histogram import Histogram
 from consumers.latency import LatencyFold, LatencyReport
 from consumers.monitor import Progress, monitor
@@ -36,6 +39,7 @@ from simulator.files import write_whole
 from simulator.intake import decode_records, read_events
 from simulator.log.protocol import Log, header_of
 from simulator.machine import this_machine
+from simulator.models import system_identity, uses_of
 from simulator.plan import MAX_PARTITIONS, Plan, RunOptions, announce, check_label
 from simulator.processes import run_processes
 from simulator.run import run_roles, set_up
@@ -69,6 +73,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     calls_in_flight: int = Limits().calls_in_flight
     call_timeout_s: float = 600.0
     overwrite: bool = False
+    models: Path | None = None
     agents: int | None = None
 
 
@@ -102,6 +107,7 @@ def plan_load(
     offered = offer(dataset.lifelogs, load)
     _check_agents(options, len(offered.lifelogs))
     dataset = replace(dataset, lifelogs=offered.lifelogs, anchors=())
+    settings = read_models(options.models) if any(capabilities(spec).asks for spec in specs) else {}
     limits = Limits(
         calls_in_flight=options.calls_in_flight, segments_ahead=_UNBOUNDED, unreleased_segments=_UNBOUNDED
     )
@@ -144,6 +150,7 @@ def plan_load(
         "word_budget": str(run_options.word_budget),
         "machine": msgspec.json.encode(this_machine()).decode(),
         "asked_us": str(wall_us(asked_us)),  # a measurement made again is another one
+        **system_identity(settings, specs, prompt_language(options.language)),
     }
     if options.questions is not None:
         identity["questions"] = _text(options.questions)
@@ -161,8 +168,11 @@ def plan_load(
         else Questions(loaded=len(questions.loaded), idle=len(questions.idle)),
         # each agent has one at least
         partitions=min(len(started.streams), max(MAX_PARTITIONS, options.agents or 1)),
+        models=uses_of(settings, specs, (), None),
     )
-    return LoadPlan(options, Plan(run_options, dataset, specs, started, asked_us), offered, questions)
+    # without a cache: how fast it answers is no measure of a memory
+    plan = Plan(run_options, dataset, specs, started, asked_us, settings)
+    return LoadPlan(options, plan, offered, questions)
 
 
 def _text(load: Load | QuestionLoad) -> str:
@@ -193,8 +203,11 @@ def _check_agents(options: LoadOptions, lanes: int) -> None:
         )
 
 
-async def execute_load(load: LoadPlan, show: Callable[[Progress], None] | None = None) -> LatencyReport:
-    """Offer a load, and write and give what came of it. Cancelled, it leaves a log that can be read.
+async def execute_load(
+    load: LoadPlan, show: Callable[[Progress], None] | None = None, watchers: Iterable[Watcher] = ()
+) -> LatencyReport:
+    """Offer a load, and write and give what came of it. Cancelled, it leaves a log that can be read. `watchers` read
+    along.
 
     Raises:
         ConfigError: the memory system can't be made, or the folder can't be used or holds a run.
@@ -205,8 +218,9 @@ async def execute_load(load: LoadPlan, show: Callable[[Progress], None] | None =
     started, apart = plan.started, options.agents is not None
     ours = replace(plan, systems=()) if apart else plan  # memories are made where they are driven
     with uncollected():
-        async with set_up(ours, {}, anew=True) as (log, openers, memories):
-            async with anyio.create_task_group() as tasks:
+        async with set_up(ours, {}, anew=True) as ready:
+            log = ready.log
+            async with watched(log, started, watchers), anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(meter_process, children=not apart), log, started, LOAD_ROLE)
                 tasks.start_soon(_cut_short, log, load, drained, tasks.cancel_scope)
                 if load.questions is not None:
@@ -214,7 +228,7 @@ async def execute_load(load: LoadPlan, show: Callable[[Progress], None] | None =
                 if apart:
                     await _run_apart(log, load, show)
                 else:
-                    await run_roles(log, plan, openers, memories, show)
+                    await run_roles(ready, plan, show)
                 tasks.cancel_scope.cancel()
             report = await read_latency(log, started)
             await anyio.to_thread.run_sync(write_latency, options.out, report)

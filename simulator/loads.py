@@ -3,7 +3,7 @@ objective; a comparison, in which two systems take turns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from adapters.registry import capabilities
+from consumers.follow import Watcher
 from consumers.latency import LatencyReport
 from consumers.monitor import Progress
 from producers.datasets import read_dataset
@@ -34,9 +35,11 @@ async def execute_sweep(
     again: int = 1,
     tell: Callable[[Measured], None] = lambda _: None,
     show: Callable[[Progress], None] | None = None,
+    watchers: Iterable[Watcher] = (),
 ) -> Found:
     """Measure loads from the one in `options` on, each in a folder of its own below `options.out`; write and give what
-    was found. `tell` hears of each load. Raises what a load raises, and ConfigError where the folder holds a sweep."""
+    was found. `tell` hears of each load, `watchers` read along with each. Raises what a load raises, and ConfigError
+    where the folder holds a sweep."""
     load = options.load
     unit = "wearers" if axis == "wearers" else "× real time" if load.rate is not None else "observations/s"
     if axis == "wearers" and load.rate is None:
@@ -61,7 +64,7 @@ async def execute_sweep(
         else:
             at = replace(load, observations_per_second=value)
         out = options.out / load_folder(len(points) + 1, value)
-        report = await _one(replace(options, out=out, load=at), dataset, show)
+        report = await _one(replace(options, out=out, load=at), dataset, show, watchers)
         measured = Measured(value=value, kept=objective.kept(report), report=report)
         search.tell(value, measured.kept)
         points.append(measured)
@@ -78,10 +81,12 @@ async def execute_comparison(
     *,
     tell: Callable[[int, Side, LatencyReport], None] = lambda *_: None,
     show: Callable[[Progress], None] | None = None,
+    watchers: Iterable[Watcher] = (),
 ) -> Comparison:
     """Offer the load in `options` to both systems `rounds` times, A first in the first round, B first in the second;
     write and give what came of it. Each round draws its arrivals by a seed of its own, the same for both. `tell` hears
-    of each load with its round. Raises what a load raises, and ConfigError where the folder holds a comparison."""
+    of each load with its round, `watchers` read along with each. Raises what a load raises, and ConfigError where the
+    folder holds a comparison."""
     if rounds < 1:
         raise ConfigError(f"rounds is {rounds}: it must be at least 1")
     for system in systems:  # else the second would be found wrong after the first was loaded
@@ -100,7 +105,7 @@ async def execute_comparison(
                 out=options.out / f"{number:02d}-{side}",
                 load=load,
             )
-            reports[side] = await _one(asked, dataset, show)
+            reports[side] = await _one(asked, dataset, show, watchers)
             tell(number, side, reports[side])
         done.append(Round(first=order[0], a=reports["A"], b=reports["B"]))
     comparison = compare(systems, done)
@@ -127,10 +132,13 @@ async def _read(options: LoadOptions) -> Dataset:
 
 
 async def _one(
-    options: LoadOptions, dataset: Dataset, show: Callable[[Progress], None] | None
+    options: LoadOptions,
+    dataset: Dataset,
+    show: Callable[[Progress], None] | None,
+    watchers: Iterable[Watcher],
 ) -> LatencyReport:
     plan = await anyio.to_thread.run_sync(plan_load, options, dataset)
-    return await execute_load(plan, show)
+    return await execute_load(plan, show, watchers)
 
 
 def _write(path: Path, result: Found | Comparison) -> None:

@@ -13,7 +13,8 @@ from simulator.cli import common
 from simulator.cli.answer_tables import show_answers
 from simulator.cli.load_tables import show_report
 from simulator.cli.loads import check_extra, compare, show_progress, sweep, with_report
-from simulator.cli.progress import files_progress, progress_bar
+from simulator.cli.metrics import Tell, metrics_options
+from simulator.cli.progress import files_progress
 from simulator.cli.run import note_attached
 from simulator.errors import ConfigError
 from simulator.runfolder import LATENCY_NAME, REPORT_NAME, log_path
@@ -32,6 +33,8 @@ Examples:
   egostream load my_memory:MyMemory --data synthetic: --rate 3000 --arrivals poisson --out runs/mine
   egostream load rag_raw --data synthetic: --rate 600 --questions-per-second 5 --arrivals poisson --out runs/asked
   egostream load rag_raw --data synthetic: --rate 600 --duration 20 --sweep rate --objective 'p99 < 2s' --out runs/most
+  egostream load rag_raw --data synthetic:wearers=4 --rate 600 --agents 4 --out runs/apart
+  egostream load --attach mine --data synthetic: --rate 600 --log kafka://127.0.0.1:9092 --out runs/theirs
   egostream load --compare rag_raw:retrieval=bm25 rag_raw --data synthetic: --rate 600 --duration 20 --out runs/two
 """,
 )
@@ -110,6 +113,7 @@ Examples:
 )
 @common.stream_option
 @common.language_option
+@common.models_option
 @click.option(
     "--calls-in-flight",
     type=click.IntRange(min=1),
@@ -181,6 +185,7 @@ Examples:
     help="With --compare: how many ratios there are. Fewer than 5 tell nothing.",
 )
 @common.command_options
+@metrics_options
 def load(
     system: str | None,
     attached: str | None,
@@ -206,8 +211,10 @@ def load(
     objective: str | None,
     tolerance: float,
     again: int,
+    models: Path | None,
     compared: tuple[str, str] | None,
     rounds: int,
+    tell: Tell | None,
     settings: common.Settings,
 ) -> int:
     """Offer observations to SYSTEM by the clock, whether or not it keeps up, and measure how late it remembers.
@@ -218,6 +225,10 @@ def load(
 
     Every latency runs from the moment at which a segment was DUE, not from when it was sent: a stall counts for all
     that it delayed. `as measured from the send` beside it shows what one would have missed.
+
+    All roles run in this process, or with --agents each in one of its own. An agent that is started elsewhere, in any
+    language, is measured with --attach: what it stamps by another machine's clock is corrected by the offset that the
+    log shows of it, which is printed with its error.
 
     Questions are asked of a fork of the newest snapshot where SYSTEM declares that it forks cheaply, and else in turn
     with the ingest, since nothing promised it that both run at once. The table says which.
@@ -248,6 +259,7 @@ def load(
         raise ConfigError("--sweep looks at one system: give it without --compare")
     check_extra()
     from producers.questions import QuestionLoad
+    from simulator.cli.live import load_shown
     from simulator.load import LoadOptions, execute_load, plan_load
     from simulator.sweep import LAG
 
@@ -275,17 +287,18 @@ def load(
         calls_in_flight=calls_in_flight,
         call_timeout_s=call_timeout_s,
         overwrite=overwrite,
+        models=models,
     )
     if idle_s is not None and questions_per_second is None:
         raise ConfigError("--idle goes with --questions-per-second: it says how long to ask afterwards")
     if axis is not None and attached:
         raise ConfigError("--sweep makes one run after the other, and --attach is for one: one of the two")
     if axis is not None:
-        return sweep(options, axis, objective or LAG, tolerance, again, settings)
+        return sweep(options, axis, objective or LAG, tolerance, again, tell, settings)
     if objective is not None:
         raise ConfigError("--objective goes with --sweep: it says what the sweep looks for")
     if compared is not None:
-        return compare(options, compared, rounds, settings)
+        return compare(options, compared, rounds, tell, settings)
     with files_progress("reading", settings.quiet) as files:
         plan = plan_load(options, progress=files)
     offered = plan.offered
@@ -302,8 +315,8 @@ def load(
             )
     note_attached(plan.plan)
     try:
-        with progress_bar("loading", settings.quiet) as update:
-            measure = partial(execute_load, plan, partial(show_progress, update))
+        with load_shown("loading", duration_s, drain_s, settings.quiet, show_progress, tell) as shown:
+            measure = partial(execute_load, plan, *shown)
             report = common.run_async(partial(with_report, measure, out))
     except KeyboardInterrupt as error:
         raise common.StoppedError(f"stopped; what was published is in {log_url or log_path(out)}") from error

@@ -47,6 +47,8 @@ def show_report(report: LatencyReport) -> None:
     common.say(
         f"lag      at most {high.segments:,} segments, {high.observations:,} observations, "
         f"{high.event_time_s:,.0f} s of life; at the end {last.segments:,} segments"
+        if report.lag
+        else "lag      not known"
     )
     if report.growth is not None:
         common.say(

@@ -13,7 +13,8 @@ import anyio.to_thread
 
 from simulator.cli import common
 from simulator.cli.load_tables import show_comparison, show_found
-from simulator.cli.progress import Update, progress_bar
+from simulator.cli.metrics import Tell
+from simulator.cli.progress import Update
 from simulator.errors import ConfigError
 from simulator.eventtime import format_event_time
 from simulator.report.words import remembered_text, time_text
@@ -22,6 +23,7 @@ from simulator.runfolder import COMPARE_NAME, REPORT_NAME, SWEEP_NAME
 if TYPE_CHECKING:
     from consumers.latency import LatencyReport
     from consumers.monitor import Progress
+    from simulator.cli.live import Shown
     from simulator.comparison import Side
     from simulator.load import LoadOptions
     from simulator.sweep import Axis, Measured
@@ -47,7 +49,13 @@ async def with_report(measure: Callable[[], Awaitable[T]], out: Path) -> T:
 
 
 def sweep(
-    options: LoadOptions, axis: Axis, objective: str, tolerance: float, again: int, settings: common.Settings
+    options: LoadOptions,
+    axis: Axis,
+    objective: str,
+    tolerance: float,
+    again: int,
+    tell: Tell | None,
+    settings: common.Settings,
 ) -> int:
     """Exit code 4 says that there is no answer within reach, or that an end said now this and now that."""
     from simulator.loads import execute_sweep
@@ -55,14 +63,21 @@ def sweep(
 
     aim = Objective.parse(objective)
 
-    def tell(measured: Measured) -> None:
+    def say(measured: Measured) -> None:
         if not settings.quiet:
             common.note(f"{measured.value:,.6g}: {'kept' if measured.kept else 'broken'}")
 
-    with _several(options, "sweeping", settings) as update:
-        show = partial(show_progress, update)
+    with _several(options, "sweeping", tell, settings) as (show, watchers):
         measure = partial(
-            execute_sweep, options, axis, aim, tolerance=tolerance, again=again, tell=tell, show=show
+            execute_sweep,
+            options,
+            axis,
+            aim,
+            tolerance=tolerance,
+            again=again,
+            tell=say,
+            show=show,
+            watchers=watchers,
         )
         found = common.run_async(partial(with_report, measure, options.out))
     if settings.json:
@@ -73,19 +88,26 @@ def sweep(
     return 0 if found.sure else common.EXIT_UNJUDGED
 
 
-def compare(options: LoadOptions, systems: tuple[str, str], rounds: int, settings: common.Settings) -> int:
+def compare(
+    options: LoadOptions,
+    systems: tuple[str, str],
+    rounds: int,
+    tell: Tell | None,
+    settings: common.Settings,
+) -> int:
     """Exit code 4 says that a figure could not be told: too few rounds, or segments that were not remembered."""
     from simulator.loads import execute_comparison
 
-    def tell(number: int, side: Side, report: LatencyReport) -> None:
+    def say(number: int, side: Side, report: LatencyReport) -> None:
         if not settings.quiet:
             numbers = report.stages["remembered"]
             p99 = time_text(None if numbers is None else numbers.p99_us)
             common.note(f"round {number} of {rounds}, {side}: p99 {p99}; {remembered_text(report)}")
 
-    with _several(options, "comparing", settings) as update:
-        show = partial(show_progress, update)
-        measure = partial(execute_comparison, options, systems, rounds, tell=tell, show=show)
+    with _several(options, "comparing", tell, settings) as (show, watchers):
+        measure = partial(
+            execute_comparison, options, systems, rounds, tell=say, show=show, watchers=watchers
+        )
         comparison = common.run_async(partial(with_report, measure, options.out))
     if settings.json:
         common.print_json(comparison)
@@ -96,10 +118,15 @@ def compare(options: LoadOptions, systems: tuple[str, str], rounds: int, setting
 
 
 @contextmanager
-def _several(options: LoadOptions, what: str, settings: common.Settings) -> Iterator[Update]:
+def _several(
+    options: LoadOptions, what: str, tell: Tell | None, settings: common.Settings
+) -> Iterator[Shown]:
+    from simulator.cli.live import load_shown
+
+    duration_s, drain_s = options.load.duration_s, options.drain_s
     try:
-        with progress_bar(what, settings.quiet) as update:
-            yield update
+        with load_shown(what, duration_s, drain_s, settings.quiet, show_progress, tell) as shown:
+            yield shown
     except KeyboardInterrupt as error:
         raise common.StoppedError(f"stopped; the loads that were measured are in {options.out}") from error
 

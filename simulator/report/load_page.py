@@ -10,7 +10,8 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 
 from consumers.histogram import Percentiles
-from consumers.latency import BESIDE, STAGES, LatencyReport
+from consumers.lags import STAGES
+from consumers.latency import BESIDE, LatencyReport
 from consumers.process_use import ProcessUse
 from simulator.report.answers_section import answers_section
 from simulator.report.charts import (

@@ -30,8 +30,8 @@ IDENTITY = {
 def loaded(
     service_us: int = 20_000, gap_us: int = 100_000, segments: int = 40, *, asked: bool = False
 ) -> LatencyReport:
-    """One lane that ingests segments one after the other, each in this time. `asked`: with questions, which wait for longer
-    the busier it is."""
+    """One lane that ingests segments one after the other, each in this time. `asked`: with questions, which wait for
+    longer the busier it is."""
     fed, free_us = [], 0
     for segment in range(segments):
         due_us = segment * gap_us

@@ -7,6 +7,7 @@ import json
 from functools import partial
 from pathlib import Path
 
+import anyio
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -161,6 +162,23 @@ async def test_questions_are_asked_while_it_ingests_and_after(tmp_path: Path, sy
     rows, footer = parsed((tmp_path / "latency-answers-loaded-received.hgrm").read_bytes())
     assert footer["TotalCount"] == rows[-1][2] == answers.loaded.answered
     assert (tmp_path / "latency-answers-idle-first_token.hgrm").is_file() == streams
+
+
+@pytest.mark.parametrize(("system", "on"), [("Asked", "fork"), ("AskedInTurn", "turn")])
+async def test_questions_are_asked_of_agents_in_processes_of_their_own(
+    tmp_path: Path, system: str, on: str
+) -> None:
+    plan = plan_load(options(tmp_path, f"it=tests.load.systems:{system}:service_ms=4,answer_ms=4", agents=2))
+    with anyio.fail_after(100):
+        report = await execute_load(plan)
+    answers = answers_of(report)
+    assert answers.on == {"it": on}
+    assert report.remembered == report.segments
+    for part in (answers.loaded, answers.idle):
+        assert part.due == part.answered > 5
+    async with open_run(tmp_path) as (log, started):
+        certificate = await audit_log(log, started)
+    assert certificate.sound, certificate
 
 
 async def test_a_question_is_about_the_newest_delta_and_its_stamps_are_in_headers(tmp_path: Path) -> None:
