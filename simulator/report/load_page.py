@@ -36,8 +36,16 @@ from simulator.report.parts import (
     warnings_of,
 )
 from simulator.report.percentiles import percentile_picture
+from simulator.report.words import (
+    NOTHING,
+    clock_text,
+    growth_text,
+    rate_text,
+    remembered_text,
+    stage_texts,
+    time_text,
+)
 from simulator.report.words import STAGES as ABOUT
-from simulator.report.words import clock_text, growth_text, rate_text, remembered_text, stage_texts, time_text
 from simulator.sweep import GROWS
 
 _SINCE = "Seconds since the first segment was due (s)"
@@ -66,8 +74,8 @@ def load_page(report: LatencyReport) -> Page:
         "longest": time_text(time_us(remembered, "max")),
         "achieved of offered, observations/s": f"{rate_text(report.achieved_observations_per_s)} of "
         f"{rate_text(report.offered_observations_per_s)}",
-        "furthest behind": f"{highest.segments:,} segments",
-        "of life": f"{highest.event_time_s:,.0f} s",
+        "furthest behind": f"{highest.segments:,} segments" if report.lag else NOTHING,
+        "of life": f"{highest.event_time_s:,.0f} s" if report.lag else NOTHING,
     }
     return Page(
         title=f"Load of {system}",
