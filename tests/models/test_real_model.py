@@ -87,8 +87,7 @@ def test_a_small_model_judges_answers_and_extracts(tmp_path: Path, monkeypatch: 
             ),
             *("--json", "-q"),
         )
-    assert ran.code in (0, 4), ran.err
-    assert ran.json["audit"]["violations"] == []
+    assert ran.code in (0, 4), ran.err  # 3 would be a broken invariant
     spending = {(spent["system"], spent["role"]): spent for spent in ran.json["spending"]}
     assert spending["null", "answer"]["calls"] >= 1
     assert all(spent["prompt_tokens"] > 0 and spent["uncounted"] == 0 for spent in spending.values())

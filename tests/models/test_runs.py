@@ -386,6 +386,18 @@ async def test_offline_a_run_says_what_the_cache_lacks_and_asks_nobody(tmp_path:
     assert "judge gave no vote (offline: " in done.out.splitlines()[0]
 
 
+async def test_a_key_that_is_missing_is_said_before_anything_begins(tmp_path: Path) -> None:
+    table = (
+        '[models.judge]\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\napi_key_env = "NO_SUCH_KEY_HERE"\n'
+    )
+    (tmp_path / "models.toml").write_text(table)
+    refused = await ran(*arguments(tmp_path, "--judge", "judge", "-q"))
+    assert refused.code == 2
+    assert "NO_SUCH_KEY_HERE" in one_line(refused)
+    assert not (tmp_path / "run").exists()
+    assert (await ran(*arguments(tmp_path, "--judge", "judge", "-q", "--dry-run"))).code == 0
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
