@@ -255,8 +255,9 @@ Examples:
   egostream run --data synthetic:wearers=1 --system rag_raw --out runs/tiny
   egostream run --data streammembench_v1_en --segments 100 --out runs/first \\
       --system null --system rag_raw --system bm25=rag_raw:retrieval=bm25
-  egostream run --data streammembench_v1_en --models models.toml --out runs/judged --dry-run \\
-      --system rag_raw --system rag_ext:model=small --answers small --judge large
+  egostream run --data streammembench_v1_en --out runs/judged --dry-run \\
+      --system rag_raw --system rag_ext:model=small \\
+      --models models.toml --answers small --judge large
 """,
 )
 @click.option(
