@@ -406,11 +406,11 @@ class Lane:
             answer = await self._call("answer", lambda: memory.answer(request), Answer)
             first_s = None if answer.first_token_s is None else self._checked_s(answer.first_token_s)
             response = self._written("answer", response, answer)
-            if first_s is not None:
-                self._first_token_s[response.id] = first_s
-            return response
         except MemorySystemError as failure:
             return self._failed(response, failure)
+        if first_s is not None:
+            self._first_token_s[response.id] = first_s
+        return response
 
     async def _call(self, operation: str, function: Callable[[], Awaitable[T]], gives: type[T]) -> T:
         try:
