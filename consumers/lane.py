@@ -404,9 +404,11 @@ class Lane:
                     "T2 of the uncommitted arm, but the commit did not keep that branch", (cause.id,)
                 )
             answer = await self._call("answer", lambda: memory.answer(request), Answer)
-            if answer.first_token_s is not None:
-                self._first_token_s[response.id] = self._checked_s(answer.first_token_s)
-            return self._written("answer", response, answer)
+            first_s = None if answer.first_token_s is None else self._checked_s(answer.first_token_s)
+            response = self._written("answer", response, answer)
+            if first_s is not None:
+                self._first_token_s[response.id] = first_s
+            return response
         except MemorySystemError as failure:
             return self._failed(response, failure)
 
