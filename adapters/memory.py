@@ -74,11 +74,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer, and the records that it rests on, best first: each with the id, text and event time with which a
-    delta of the lane, or this trajectory's commit, named it (the audit holds them against each other)."""
+    delta of the lane, or this trajectory's commit, named it (the audit holds them against each other).
+
+    `first_token_s`: how long after the call began the answer's first token was there, of a system that streams its
+    answers; None says nothing. It is measured, so it goes into no event, but into the header `first_token_us`.
+    """
 
     text: str
     retrieved: tuple[RetrievedRecord, ...] = ()
     usage: Usage = Usage()
+    first_token_s: float | None = None
 
 
 class Interaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,7 +163,8 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
 @runtime_checkable
 class MemorySystem(Protocol):
     """One per lane. The agent calls `ingest` one segment at a time; `answer` and `commit` run on forks, many
-    at once. Anything raised makes that one result unjudged, never wrong."""
+    at once. One that can't fork is never called while another call of it is under way. Anything raised makes that one
+    result unjudged, never wrong."""
 
     async def ingest(self, segment: Segment) -> Delta:
         """Take in one closed segment; say what was newly written or changed."""

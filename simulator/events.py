@@ -285,6 +285,20 @@ class ModelUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     completion_price: float = 0.0
 
 
+class Questions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The questions of a load: each is a T1 that is answered, and nothing follows."""
+
+    loaded: int = 0
+    """How many are asked while segments are offered; they have the first numbers."""
+    idle: int = 0
+    """How many are asked after, once all of that is remembered and answered."""
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return self.loaded + self.idle
+
+
 class RunStartedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
     """What a run is: enough to know what to wait for and to tell two runs apart."""
 
@@ -316,6 +330,8 @@ class RunStartedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     """What is asked of models → the model: `answers`, `memory.<label>` for ingests and commits, `judge.<name>`."""
     answered_apart: tuple[str, ...] = ()
     """Where a model answers: labels of the systems that answer by themselves all the same."""
+    questions: Questions | None = None
+    """A load's, where it has any: then all of the run's tasks are these."""
 
 
 class DatasetReportEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="dataset_report"):
@@ -330,7 +346,8 @@ class ReadyEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="read
 
     role: str
     means: Means | None = None
-    """Agents, in isolation `branch`: how the branches of their lanes are made."""
+    """Agents, in isolation `branch`: how the branches of their lanes are made. In a load with questions: `fork`, where
+    these are answered on forks of the newest snapshot."""
 
 
 class SegmentReleasedEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="segment_released"):

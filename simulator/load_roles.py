@@ -44,5 +44,5 @@ async def _replay(part: LoadPart) -> None:
         if load.plan.started != started:
             raise ConfigError(f"{part.options.data} is not what it was when the load began: begin it again")
         with uncollected():
-            async with metered(log, started, part.name):
+            async with metered(log, started, part.name, children=False):
                 await run_replayer(log, load.plan, Clock(started.event_time_us, load.offered.rate))

@@ -21,6 +21,7 @@ from adapters.prompt import prompt_language
 from adapters.registry import SystemSpec, capabilities, open_system
 from consumers.agent import run_agent
 from consumers.calls import CallLimit, close_all
+from consumers.follow import Watcher, watched
 from consumers.homes import Isolating, new_folder
 from consumers.judging import run_judges
 from consumers.monitor import Progress, monitor
@@ -52,10 +53,12 @@ from simulator.waits import JUDGE_ROLE, agent_role
 _log = structlog.get_logger(__name__)
 
 
-async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) -> Scores:
+async def execute(
+    plan: Plan, show: Callable[[Progress], None] | None = None, watchers: Iterable[Watcher] = ()
+) -> Scores:
     """Run a plan to its end, write its results into `options.out` and give its scores. On a log that holds a part of
     this run it goes on where that ends. Cancelled, it leaves a log that can be read. Nothing is in the folder before
-    every memory system has been made.
+    every memory system has been made. `watchers` read along.
 
     Raises:
         ConfigError: a memory system can't be made, or the folder can't be used or holds another run.
@@ -65,7 +68,8 @@ async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) ->
     """
     options, started = plan.options, plan.started
     async with set_up(plan, noted(options)) as ready:
-        await run_roles(ready, plan, show)
+        async with watched(ready.log, started, watchers):
+            await run_roles(ready, plan, show)
         results = await read_results(ready.log, started, options.out)
         await anyio.to_thread.run_sync(write_results, options.out, results)
         return results.scores
@@ -161,7 +165,8 @@ class Opener:
         self._responder = responder
         self._started = started
         self._anchors = tuple(anchors) if declared.privileged else ()
-        self._folder = None if declared.fork == "cheap" else folder
+        self.forks = declared.fork == "cheap"
+        self._folder = None if self.forks else folder
         means = means_in(spec, started.isolation)
         self.isolating = (
             Isolating(means, self._folder, self.open_at) if means and self._folder is not None else None
@@ -297,6 +302,7 @@ async def run_roles(ready: SetUp, plan: Plan, show: Callable[[Progress], None] |
                 isolating=openers[spec.label].isolating,
                 calls=calls,
                 call_timeout_s=options.call_timeout_s,
+                forks=openers[spec.label].forks,
             )
             roles.start_soon(agent, log, started, spec.label, name=agent_role(spec.label))
         if JUDGE_ROLE in started.required:  # a load has nothing to judge

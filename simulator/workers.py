@@ -125,12 +125,16 @@ async def agent_worker(
                 isolating=opener.isolating,
                 call_timeout_s=call_timeout_s,
                 process=process,
+                forks=opener.forks,
             )
 
 
 @asynccontextmanager
-async def metered(log: Log, started: RunStartedEvent, process: str) -> AsyncIterator[None]:
-    """In a load: say meanwhile what this process uses, if it can be measured here."""
+async def metered(
+    log: Log, started: RunStartedEvent, process: str, *, children: bool = True
+) -> AsyncIterator[None]:
+    """In a load: say meanwhile what this process uses, if it can be measured here. `children`: whether it may have
+    any; to look for them goes through all processes of the machine."""
     if not is_load(started):
         yield
         return
@@ -145,7 +149,7 @@ async def metered(log: Log, started: RunStartedEvent, process: str) -> AsyncIter
         yield
         return
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(meter_process, log, started, process)
+        tasks.start_soon(partial(meter_process, children=children), log, started, process)
         yield
         tasks.cancel_scope.cancel()
 
@@ -220,7 +224,7 @@ async def conductor_worker(
     included; without it, the replayer may, since its clock is its own, and the others as in a run of one process."""
     async with run_on(url, run, wait_s) as (log, started):
         limit_s = stall_timeout_s or longest_silence_s(started, call_timeout_s)
-        async with metered(log, started, CONDUCTOR_ROLE), anyio.create_task_group() as tasks:
+        async with metered(log, started, CONDUCTOR_ROLE, children=False), anyio.create_task_group() as tasks:
             tasks.start_soon(partial(watch, log, started, limit_s, replayer=stall_timeout_s is not None))
             ended = await conduct(log, started, stall_timeout_s=limit_s)
             tasks.cancel_scope.cancel()

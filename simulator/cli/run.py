@@ -14,11 +14,13 @@ import structlog
 
 from consumers.audit import Certificate, one_line
 from consumers.audit import render as render_audit
+from consumers.follow import Watcher
 from consumers.monitor import Progress
 from consumers.score_tables import render
 from consumers.scores import Scores
 from simulator.cli import common
 from simulator.cli.estimates import show_estimates
+from simulator.cli.metrics import Tell, metrics_options, watching
 from simulator.cli.progress import Update, files_progress, progress_bar, records_shown
 from simulator.estimate import estimate
 from simulator.events import Limits, RunStartedEvent
@@ -238,11 +240,11 @@ def run_arguments(function: Callable[..., T]) -> Callable[..., T]:
         **asked: Any,
     ) -> T:
         limits = Limits(**{name: asked.pop(name) for name in Limits.__struct_fields__})
-        own = {name: asked.pop(name) for name in asked.keys() - set(RunOptions.__struct_fields__)}
+        more = {name: asked.pop(name) for name in [*asked] if name not in RunOptions.__struct_fields__}
         options = RunOptions(
             **asked, log=log_url, streams=streams or None, answer_timeout_s=answer_timeout, limits=limits
         )
-        return function(*args, options=options, settings=settings, **own)
+        return function(*args, options=options, settings=settings, **more)
 
     for option in reversed(_OPTIONS):
         with_options = option(with_options)
@@ -256,8 +258,8 @@ Examples:
   egostream run --data streammembench_v1_en --segments 100 --out runs/first \\
       --system null --system rag_raw --system bm25=rag_raw:retrieval=bm25
   egostream run --data streammembench_v1_en --out runs/judged --dry-run \\
-      --system rag_raw --system rag_ext:model=small \\
-      --models models.toml --answers small --judge large
+      --models models.toml --answers small --judge large \\
+      --system rag_raw --system rag_ext:model=small
 """,
 )
 @click.option(
@@ -266,8 +268,9 @@ Examples:
     help="Run nothing: print what would be asked of models, in calls, tokens and money.",
 )
 @common.command_options
+@metrics_options
 @run_arguments
-def run(options: RunOptions, settings: common.Settings, dry_run: bool) -> int:
+def run(options: RunOptions, tell: Tell | None, settings: common.Settings, dry_run: bool) -> int:
     """Replay a dataset into memory systems, run every trajectory, judge, and score.
 
     A trajectory is: a task (T1), its answer, feedback, perhaps another answer, the commit of that
@@ -295,7 +298,7 @@ def run(options: RunOptions, settings: common.Settings, dry_run: bool) -> int:
             found = estimate(plan_run(options, files))
         common.print_json(found) if settings.json else show_estimates(found)
         return 0
-    outcome = run_options(options, settings)
+    outcome = run_options(options, settings, watching(tell))
     out = options.out
     if settings.json:
         outcome.print_json()
@@ -333,9 +336,11 @@ class Outcome(NamedTuple):
         common.print_json({**msgspec.to_builtins(self.scores), "audit": self.audit})
 
 
-def run_options(options: RunOptions, settings: common.Settings) -> Outcome:
-    """Plan and execute with progress; write the results beside the log. Ctrl-C raises StoppedError, which
-    says what stays."""
+def run_options(
+    options: RunOptions, settings: common.Settings, watchers: tuple[Watcher, ...] = ()
+) -> Outcome:
+    """Plan and execute with progress; write the results beside the log. `watchers` read along. Ctrl-C raises
+    StoppedError, which says what stays."""
     with files_progress("reading", settings.quiet) as files:
         plan = plan_run(options, files)
     started = plan.started
@@ -344,7 +349,9 @@ def run_options(options: RunOptions, settings: common.Settings) -> Outcome:
     try:
         with progress_bar("running", settings.quiet) as update:
             scores = common.run_async(
-                partial(execute, plan, shown(started, update, "" if settings.quiet else _size(plan)))
+                partial(
+                    execute, plan, shown(started, update, "" if settings.quiet else _size(plan)), watchers
+                )
             )
     except KeyboardInterrupt as error:
         raise common.StoppedError(

@@ -9,19 +9,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import anyio
 import click
 
 from adapters.registry import parse_spec
+from consumers.follow import follow
 from consumers.score_tables import render
 from consumers.scores import Scores
 from simulator.cli import common
+from simulator.cli.metrics import linger_option, lingering, open_server
 from simulator.cli.progress import files_progress, progress_bar
 from simulator.cli.run import judge_option, run_arguments, shown, votes_option
 from simulator.errors import ConfigError
 from simulator.models import ModelOptions
 from simulator.plan import RunOptions, plan_run
 from simulator.processes import until_input_ends
-from simulator.workers import agent_worker, conductor_worker, judge_worker, replayer_worker, scoreboard_worker
+from simulator.workers import (
+    agent_worker,
+    conductor_worker,
+    judge_worker,
+    replayer_worker,
+    run_on,
+    scoreboard_worker,
+)
 
 T = TypeVar("T")
 
@@ -63,11 +73,12 @@ def _with_models(function: Callable[..., T]) -> Callable[..., T]:
 
 @click.group(
     epilog="""\b
-A run in five processes, here on one machine:
+A run in six processes, here on one machine:
   egostream worker replayer --data synthetic:wearers=2 --system rag_raw --log kafka://127.0.0.1:9092 --out runs/k &
   egostream worker conductor --log kafka://127.0.0.1:9092 --run any &
   egostream worker judge --log kafka://127.0.0.1:9092 --run any &
   egostream worker agent --system rag_raw --log kafka://127.0.0.1:9092 --run any &
+  egostream worker metrics --listen 127.0.0.1:9100 --log kafka://127.0.0.1:9092 --run any &
   egostream worker scoreboard --log kafka://127.0.0.1:9092 --run any
 """
 )
@@ -189,6 +200,39 @@ def conductor(
     )
     if settings.json:
         common.print_json(ended)
+
+
+@worker.command(name="metrics", short_help="Serve the run's numbers in Prometheus's format.")
+@click.option(
+    "--listen",
+    required=True,
+    metavar="HOST:PORT",
+    help="Where to serve them, such as 127.0.0.1:9100; port 0 takes a free one. Whoever can reach it can read it.",
+)
+@linger_option
+@_log_needed
+@_run_needed
+@_wait
+@common.command_options
+def metrics(
+    listen: str, linger_s: float, log_url: str, run: str, wait_s: float, settings: common.Settings
+) -> None:
+    """Follow a run from its first event until it ends, and serve its numbers (docs/prometheus.md).
+
+    It reads only, and may be started and stopped at any time, also on a run that has ended. Beside a run it takes
+    nothing from the processes that are measured, as --metrics of `run`, `load` and `replay` does a little.
+    """
+
+    async def read() -> str:
+        async with run_on(log_url, run, wait_s) as (log, started):
+            await follow(log, started, anyio.Event(), server.set)
+            return started.run
+
+    with open_server(listen) as server:
+        with lingering(server, linger_s, settings.quiet):
+            followed = common.run_async(read)
+        if settings.json:
+            common.print_json({"role": "metrics", "run": followed, "url": server.url, "ended": True})
 
 
 @worker.command(name="scoreboard", short_help="Print what the run scored, once it has ended.")
