@@ -15,7 +15,11 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from simulator.events import ResponseEvent
+from simulator.intake import read_events
 from simulator.plan import RunOptions, plan_run
+from simulator.runfolder import open_run
+from simulator.topics import Topics
 from tests.cli.helpers import Ran, egostream, one_line, started, wait_for
 from tests.models.roles import role_of
 from tests.models.server import Asked, Script, Server, Step, scripted_server
@@ -384,6 +388,22 @@ async def test_offline_a_run_says_what_the_cache_lacks_and_asks_nobody(tmp_path:
         assert await server.asked() == []
     assert done.code == 4
     assert "judge gave no vote (offline: " in done.out.splitlines()[0]
+
+
+async def test_an_answer_that_is_streamed_says_when_its_first_token_was_there(tmp_path: Path) -> None:
+    async with scripted_server(Script(rule=RULE, token_s=0.002)) as server:
+        configured(tmp_path, server, stream=True)
+        done = await ran(*arguments(tmp_path, "--answers", "small", "-q"))
+        assert done.code == 0, done.err
+    seen = 0
+    async with open_run(tmp_path / "run") as (log, begun):
+        async for event, record in read_events(log, begun.run, [Topics.of(begun.run).responses]):
+            assert isinstance(event, ResponseEvent)
+            times = {name: int(value) for name, value in record.headers if value.isdigit()}
+            if not times["model_cached"]:
+                seen += 1
+                assert times["began_us"] <= times["first_token_us"] <= times["ended_us"]
+    assert seen
 
 
 async def test_a_key_that_is_missing_is_said_before_anything_begins(tmp_path: Path) -> None:
