@@ -1,0 +1,171 @@
+"""What `egostream load` can show on this machine: each role a process, in real time, on SQLite and on Kafka.
+
+    python benchmarks/bench_load.py pacing [--seconds 60] [--log kafka://host:port]
+    python benchmarks/bench_load.py stall
+    python benchmarks/bench_load.py rates [--seconds 6] [--wearers 1 2 6] [--log kafka://host:port]
+
+pacing: 5,000 observations a second into the null agent: how late they were handed to the log, how many came, and what
+each process took. stall: an agent that stands still for 10 s in a minute at 100 segments a second; the percentiles
+against those worked out by hand, and beside them what a measure of the ingest alone would have said. rates: a sweep for
+the most observations a second at which no lane falls ever further behind, and what was busiest there.
+
+Without --log everything is on SQLite, and again on a Kafka broker of its own (Java and Maven are needed).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from adapters.memory import Answer, Delta, Interaction, LaneContext, Request, Segment
+from dev.kafka.brokers import start
+
+DATA = "synthetic:wearers=6"
+ONE_EACH = "synthetic:wearers=1,segments_per_day=24,observations_per_segment=1,anchors_per_day=0"
+PACE = 5000
+STALL_AT, STALL_S, SERVICE_S, PER_S = 2000, 10.0, 0.005, 100.0
+# The ingest of segment 2000 takes 10 s, the others 5 ms, and one is due each 10 ms. Counted from there, segment i is
+# due at 10 i ms and ends at 10 s + 5 i ms: it took 10 s - 5 i ms, until at i = 2000 all is caught up. So of 6,000
+# segments one in a hundred (60) took more than 9.7 s, one in ten (600) more than 7 s, and the half of them 5 ms.
+STALL_BY_HAND_US = {"p50_us": 5_000, "p90_us": 7_000_000, "p99_us": 9_700_000, "max_us": 10_000_000}
+
+
+class Stalling:
+    """Keeps nothing; each ingest takes 5 ms, and one of them 10 s."""
+
+    def __init__(self, context: LaneContext) -> None:
+        pass
+
+    async def ingest(self, segment: Segment) -> Delta:
+        await anyio.sleep(STALL_S if segment.segment == STALL_AT else SERVICE_S)
+        return Delta()
+
+    async def answer(self, request: Request) -> Answer:
+        return Answer(text="")
+
+    async def commit(self, interaction: Interaction) -> Delta:
+        return Delta()
+
+    def fork(self) -> Stalling:
+        return self
+
+    async def aclose(self) -> None: ...
+
+
+def load(*arguments: object) -> dict[str, Any]:
+    """`egostream load`'s JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["load", *arguments, "--out", Path(folder) / "run", "--json", "-q"]
+        ended = subprocess.run(
+            [sys.executable, "-m", "egostream", *map(str, command)],
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parent,
+            check=False,
+        )
+    if not ended.stdout:
+        raise SystemExit(f"the load ended with {ended.returncode}")
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+@contextmanager
+def logs(given: str | None) -> Iterator[list[tuple[str, list[str]]]]:
+    """Name → options of each log."""
+    if given is not None:
+        yield [(given.partition("://")[0], ["--log", given])]
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = start("bench", data=Path(folder)) if shutil.which("mvn") else None
+        try:
+            kafka = [] if cluster is None else [("kafka", ["--log", f"kafka://{cluster.bootstrap}"])]
+            yield [("sqlite", []), *kafka]
+        finally:
+            if cluster is not None:
+                cluster.stop()
+
+
+def shares(report: dict[str, Any]) -> str:
+    """What each process took of a core."""
+    return ", ".join(f"{use['process']} {use['cpu']:.0%}" for use in report["processes"])
+
+
+def pacing(seconds: float, log: str | None) -> None:
+    with logs(log) as known:
+        for name, options in known:
+            asked = ["--data", DATA, "--wearers", 1, "--observations-per-second", PACE, "--duration", seconds]
+            report = load("null", *asked, "--agents", 1, *options)
+            late = report["pacing"]
+            print(
+                f"{name}: {late['n']:,} of {report['observations']:,} observations, {report['unfinished']} segments "
+                f"unfinished; late by p50 {late['p50_us'] / 1e3:.1f} ms, p90 {late['p90_us'] / 1e3:.1f}, "
+                f"p99 {late['p99_us'] / 1e3:.1f} ({late['p99_us'] / 5e3:.2f} of 5 ms), max {late['max_us'] / 1e3:.1f}; "
+                f"{shares(report)} of a core",
+                flush=True,
+            )
+
+
+def stall() -> None:
+    asked = ["--data", ONE_EACH, "--observations-per-second", PER_S, "--duration", 6000 / PER_S]
+    report = load("bench_load:Stalling", *asked, "--agents", 1)
+    from_due, alone = report["stages"]["remembered"], report["stages"]["ingest"]
+    for name, by_hand_us in STALL_BY_HAND_US.items():
+        print(
+            f"{name.removesuffix('_us')}: {from_due[name] / 1e3:,.1f} ms from due, by hand {by_hand_us / 1e3:,.1f}: "
+            f"{from_due[name] / by_hand_us:.3f}; the ingest alone says {alone[name] / 1e3:,.1f} ms",
+            flush=True,
+        )
+
+
+def rates(seconds: float, wearers: list[int], log: str | None) -> None:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    print(f"{cores} cores")
+    with logs(log) as known:
+        for name, options in known:
+            for count in wearers:
+                asked = ["--data", DATA, "--wearers", count, "--observations-per-second", 2 * PACE]
+                swept = ["--duration", seconds, "--sweep", "rate", "--tolerance", 0.1, "--again", 1]
+                found = load("null", *asked, *swept, "--agents", 1, *options)
+                kept = found["highest_kept"]
+                if kept is None:
+                    print(f"{name}, {count} wearers: nothing kept", flush=True)
+                    continue
+                report = next(p["report"] for p in found["points"] if p["value"] == kept["value"])
+                print(
+                    f"{name}, {count} wearers: {kept['value']:,.0f} observations/s "
+                    f"(kept in {kept['kept_times']} of {kept['of']}); {shares(report)} of a core",
+                    flush=True,
+                )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", nargs="?", choices=["pacing", "stall", "rates"])
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--wearers", type=int, nargs="+", default=[1, 2, 6])
+    parser.add_argument("--log")
+    args = parser.parse_args()
+    if args.what in (None, "pacing"):
+        pacing(args.seconds or 60.0, args.log)
+    if args.what in (None, "stall"):
+        stall()
+    if args.what in (None, "rates"):
+        rates(args.seconds or 6.0, args.wearers, args.log)
+
+
+if __name__ == "__main__":
+    main()
