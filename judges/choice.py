@@ -1,0 +1,119 @@
+"""Multiple choice: which option a reply names. An exact letter, read tolerantly; a reply that names none, or
+several, is invalid and counted apart from a wrong one."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+_OPTION = re.compile(r"\s*[(\[]?\s*([A-Za-z])\s*(?:[.):\]、]|\s-)\s*(.*)", re.DOTALL)
+_ALONE = re.compile(r"[\s*_`\"'(\[]*([A-Za-z])[\s*_`\"')\].:!,;]*")
+_LEADING = re.compile(r"[\s*_`\"'(\[]*([A-Za-z])[*_`\"']*\s*(?:[.):\],;]|\s[-\u2013\u2014]\s|\n)")
+_STATED = re.compile(
+    r"\b(?:answer|option|choice|choose|pick|select)(?:\s+(?:is|would\s+be|must\s+be|option|choice|answer))*"
+    r"\s*[:=]?\s*[*_`\"'(\[]*([A-Za-z])\b(?!['\u2019]\w)",
+    re.IGNORECASE,
+)
+_STATED_CHINESE = re.compile(r"(?:答案|选项|选择|选)(?:是|为)?\s*[:(]?\s*([A-Za-z])(?![A-Za-z])")
+_ALSO = re.compile(r"\s*(?:and|or|&|/|,|\+|和|或|、)\s*[(\[]?([A-Za-z])(?![\w'\u2019])")
+_MARKED = re.compile(r"\(([A-Za-z])\)|\*\*([A-Z])\*\*")
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What a reply says. `letter` is None where it is invalid, and `reason` says why."""
+
+    letter: str | None
+    reason: str = ""
+
+
+Answered = Literal["right", "wrong", "invalid"]
+
+
+def split_option(text: str, place: int) -> tuple[str, str, bool]:
+    """An option as the data sets write it (`B. in the drawer`) as its letter, its text, and whether the letter was
+    there; without one, the letter is that of its place (0 is A)."""
+    if match := _OPTION.fullmatch(text):
+        return match[1].upper(), match[2].strip(), True
+    return LETTERS[place], text.strip(), False
+
+
+def read_letter(reply: str, options: Sequence[str]) -> Reading:
+    """The one option that a reply names. `options` are their texts without letters, A first.
+
+    In this order: a letter alone (`B`, `(b)`, `**B**`); one stated as the answer (`Answer: B. because ...`); one in
+    front (`B. in the drawer`); one in brackets; the whole text of one option. Wherever several options are named in
+    the same way, the reply is invalid: it is not for us to choose.
+    """
+    text = unicodedata.normalize("NFKC", reply).strip()
+    allowed = LETTERS[: len(options)]
+    if not text:
+        return Reading(None, "empty reply")
+    if match := _ALONE.fullmatch(text):
+        return _one({match[1].upper()}, allowed)
+    if stated := _stated(text, allowed):
+        return _one(stated, allowed)
+    if match := _LEADING.match(text):
+        return _one({match[1].upper(), *_following(text, match.end(1), allowed)}, allowed)
+    if several := _following(text, 1, allowed) if text[0].upper() in allowed else set():
+        return _one({text[0].upper(), *several}, allowed)
+    if marked := {(a or b).upper() for a, b in _MARKED.findall(text)} & set(allowed):
+        return _one(marked, allowed)
+    plain = _plain(text)
+    if same := [letter for letter, option in zip(allowed, options, strict=True) if _plain(option) == plain]:
+        return _one(set(same), allowed)
+    named = [letter for letter, option in zip(allowed, options, strict=True) if _holds(plain, _plain(option))]
+    return _one(set(named), allowed)
+
+
+def answered(reading: Reading, golden: str) -> Answered:
+    """Right, wrong or invalid."""
+    if reading.letter is None:
+        return "invalid"
+    return "right" if reading.letter == golden.upper() else "wrong"
+
+
+def _stated(text: str, allowed: str) -> set[str]:
+    found = set()
+    for pattern in (_STATED, _STATED_CHINESE):
+        for match in pattern.finditer(text):
+            letter = match[1].upper()
+            # "the answer is a drawer" names no option: a lower-case article needs a mark or the end after it.
+            rest = text[match.end(1) :]
+            if match[1] in ("a", "i") and re.match(r"\s+\w", rest):
+                continue
+            found |= {letter, *_following(text, match.end(1), allowed)}
+    return found
+
+
+def _following(text: str, end: int, allowed: str) -> set[str]:
+    """Further letters in an enumeration: `B and C`, `B, C`."""
+    found: set[str] = set()
+    while (match := _ALSO.match(text, end)) and match[1].upper() in allowed:
+        if match[1] in ("a", "i") and re.match(r"\s+\w", text[match.end(1) :]):
+            break
+        found.add(match[1].upper())
+        end = match.end(1)
+    return found
+
+
+def _one(letters: set[str], allowed: str) -> Reading:
+    if not letters:
+        return Reading(None, "names no option")
+    if len(letters) > 1:
+        return Reading(None, f"names several options: {', '.join(sorted(letters))}")
+    letter = next(iter(letters))
+    return Reading(letter) if letter in allowed else Reading(None, f"names {letter}, which is no option")
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold()))
+
+
+def _holds(text: str, option: str) -> bool:
+    return bool(option) and f" {option} " in f" {text} "

@@ -1,0 +1,91 @@
+"""Probes: the questions of the benchmarks that ask once (RealMem, LifeDialBench, APM), in one form.
+
+A probe says what is asked, when, and on which memory; its gold is for judges alone. Readers give them beside a
+dataset's streams, in the order in which they are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+from producers.lifelog import Dataset, Lifelog
+from simulator.eventtime import format_event_time
+
+Benchmark = Literal["realmem", "lifedialbench", "apm"]
+Decision = Literal["INTERVENE", "SILENT"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Gold(msgspec.Struct, frozen=True, kw_only=True):
+    """What judges hold an answer against. A benchmark fills what it has; no agent may see any of it."""
+
+    answer: str = ""
+    """The reference answer."""
+    option: str = ""
+    """Letter of the right option; empty where there is none to choose."""
+    decision: Decision | None = None
+    """At a heartbeat: whether to speak up."""
+    segments: tuple[int, ...] = ()
+    """The segments that hold the evidence, as far as the stream has them; sessions in RealMem."""
+    memories: tuple[str, ...] = ()
+    """Texts of the memory items that a good answer rests on."""
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """One question. `id` is opaque (`Ethan_Hunt/s31/q0`), for agents see it; `source_id` is the data set's own."""
+
+    id: str
+    source_id: str
+    stream: str
+    segment: int
+    """It is asked on the memory as it is after this segment; -1: before the first."""
+    asked_time_us: int
+    """The event time at which the data set says that it is asked; never before the segment's end where the data
+    set's own times are sound."""
+    text: str
+    options: tuple[str, ...] = ()
+    """Texts of the options without letters, A first; empty for an open question."""
+    gold: Gold
+    groups: dict[str, str] = {}
+    """What results are reported by: `category`, `type`, `task` ... → the probe's group."""
+
+
+class ProbeSet(msgspec.Struct, frozen=True, kw_only=True):
+    """A benchmark's streams and its probes, by stream (in the dataset's order) and then in time."""
+
+    benchmark: Benchmark
+    dataset: Dataset
+    probes: Sequence[Probe]
+
+
+def asked_at_end(probe: Probe, lifelog: Lifelog) -> Probe:
+    """The probe of an offline protocol: asked on the memory as it is after the stream's last segment. When it was due
+    stays in `asked_time_us`: what is retrieved can be newer."""
+    return msgspec.structs.replace(probe, segment=len(lifelog.segments) - 1)
+
+
+def quarter_of(segment: int, segments: int) -> int:
+    """The quarter of its stream, 1 to 4, in which a probe became due after `segment` of `segments`: for the decay of
+    what lies further and further back. Before the first segment is in the first quarter."""
+    return max(segment, 0) * 4 // segments + 1
+
+
+def day_label(event_time_us: int) -> str:
+    """`DAY1` within a year of DAY1, else the date: how a segment's day is called."""
+    return format_event_time(event_time_us).partition(" ")[0]
+
+
+def as_event_time_us(moment: datetime) -> int:
+    """A moment without time zone, taken as UTC: event times are clock times of the place."""
+    return (moment.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
+def stream_name(text: str) -> str:
+    """A stream's name from a data set's: what would break ids and folders (`@`, `/`, spaces ...) becomes `_`."""
+    kept = "".join(c if c.isalnum() or c in "._-" else "_" for c in text.strip())
+    return kept.strip("._") or "unnamed"
