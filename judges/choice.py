@@ -21,7 +21,7 @@ _STATED = re.compile(
     re.IGNORECASE,
 )
 _STATED_CHINESE = re.compile(r"(?:答案|选项|选择|选)(?:是|为)?\s*[:(]?\s*([A-Za-z])(?![A-Za-z])")
-_ALSO = re.compile(r"\s*(?:and(?:\s+also)?|or|&|/|,|\+|和|或|、)\s*[(\[]?([A-Za-z])(?![\w'\u2019])")
+_ALSO = re.compile(r"[)\].*]*\s*(?:and(?:\s+also)?|or|&|/|,|\+|和|或|、)\s*[(\[]?([A-Za-z])(?![\w'\u2019])")
 _MARKED = re.compile(r"\(([A-Za-z])\)|\*\*([A-Z])\*\*")
 
 
