@@ -4,15 +4,15 @@ several, is invalid and counted apart from a wrong one."""
 from __future__ import annotations
 
 import re
+import string
 import unicodedata
 from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
 
-LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LETTERS: Final = string.ascii_uppercase
 
-_OPTION = re.compile(r"\s*[(\[]?\s*([A-Za-z])\s*(?:[.):\]、]|\s-)\s*(.*)", re.DOTALL)
 _ALONE = re.compile(r"[\s*_`\"'(\[]*([A-Za-z])[\s*_`\"')\].:!,;]*")
 _LEADING = re.compile(r"[\s*_`\"'(\[]*([A-Za-z])[*_`\"']*\s*(?:[.):\],;]|\s[-\u2013\u2014]\s|\n)")
 _STATED = re.compile(
@@ -33,14 +33,6 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 Answered = Literal["right", "wrong", "invalid"]
-
-
-def split_option(text: str, place: int) -> tuple[str, str, bool]:
-    """An option as the data sets write it (`B. in the drawer`) as its letter, its text, and whether the letter was
-    there; without one, the letter is that of its place (0 is A)."""
-    if match := _OPTION.fullmatch(text):
-        return match[1].upper(), match[2].strip(), True
-    return LETTERS[place], text.strip(), False
 
 
 def read_letter(reply: str, options: Sequence[str]) -> Reading:

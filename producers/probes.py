@@ -6,9 +6,11 @@ dataset's streams, in the order in which they are asked.
 
 from __future__ import annotations
 
+import re
+import string
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -17,7 +19,10 @@ from simulator.eventtime import format_event_time
 
 Benchmark = Literal["realmem", "lifedialbench", "apm"]
 Decision = Literal["INTERVENE", "SILENT"]
+LETTERS: Final = string.ascii_uppercase
+"""Of the first option, the second ..."""
 
+_OPTION = re.compile(r"\s*[(\[]?\s*([A-Za-z])\s*(?:[.):\]、]|\s-)\s*(.*)", re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -89,3 +94,11 @@ def stream_name(text: str) -> str:
     """A stream's name from a data set's: what would break ids and folders (`@`, `/`, spaces ...) becomes `_`."""
     kept = "".join(c if c.isalnum() or c in "._-" else "_" for c in text.strip())
     return kept.strip("._") or "unnamed"
+
+
+def split_option(text: str, place: int) -> tuple[str, str, bool]:
+    """An option as the data sets write it (`B. in the drawer`) as its letter, its text, and whether the letter was
+    there; without one, the letter is that of its place (0 is A)."""
+    if match := _OPTION.fullmatch(text):
+        return match[1].upper(), match[2].strip(), True
+    return LETTERS[place], text.strip(), False

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judges.choice import LETTERS, Reading, answered, read_letter, split_option
+from judges.choice import LETTERS, Reading, answered, read_letter
+from producers.probes import split_option
 
 OPTIONS = ("In the drawer", "On the shelf", "By the door", "In the car")
 
