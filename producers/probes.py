@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
@@ -60,12 +60,35 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """What results are reported by: `category`, `type`, `task` ... → the probe's group."""
 
 
+class SessionSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """Segments `first_segment`..`last_segment` (both inside) that belong together, and when they happen."""
+
+    name: str
+    first_segment: int
+    last_segment: int
+    start_time_us: int
+    end_time_us: int
+
+
 class ProbeSet(msgspec.Struct, frozen=True, kw_only=True):
     """A benchmark's streams and its probes, by stream (in the dataset's order) and then in time."""
 
     benchmark: Benchmark
     dataset: Dataset
     probes: Sequence[Probe]
+    sessions: Mapping[str, Sequence[SessionSpan]] = {}
+    """Stream → its sessions, where these are more than segments."""
+
+
+def asked_text(probe: Probe) -> str:
+    """What the person says: the question and, of a choice, the options with letters and how to answer."""
+    if not probe.options:
+        return probe.text
+    lines = [f"{letter}. {option}" for letter, option in zip(LETTERS, probe.options, strict=False)]
+    told = (
+        "Name one option by its letter." if probe.gold.decision else "Answer with the letter of one option."
+    )
+    return "\n".join([probe.text, *lines, told])
 
 
 def asked_at_end(probe: Probe, lifelog: Lifelog) -> Probe:
