@@ -19,6 +19,8 @@ from adapters.memory import (
     Request,
     Segment,
 )
+from adapters.model import Ask, Message, Model, Said
+from adapters.responder import respond
 from consumers.scores import Scores
 from judges.judge import Case, Judge, Judgment
 from producers.datasets import read_dataset
@@ -53,6 +55,7 @@ __all__ = [
     "AnchorEvent",
     "AnchorTask",
     "Answer",
+    "Ask",
     "Capabilities",
     "Case",
     "Clock",
@@ -74,7 +77,9 @@ __all__ = [
     "LogError",
     "MemoryRecord",
     "MemorySystem",
+    "Message",
     "Metric",
+    "Model",
     "ObservationEvent",
     "Outcome",
     "Preparable",
@@ -87,6 +92,7 @@ __all__ = [
     "Request",
     "RetrievedRecord",
     "RunOptions",
+    "Said",
     "Scores",
     "Segment",
     "SegmentSpan",
@@ -105,6 +111,7 @@ __all__ = [
     "plan_run",
     "read_dataset",
     "replay",
+    "respond",
 ]
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ class HttpClient:
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=httpx.Timeout(None, connect=min(CONNECT_TIMEOUT_S, timeout_s)),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-            trust_env=not _is_loopback(parsed.host),  # a proxy can't reach this machine's own addresses
+            trust_env=not is_loopback(parsed.host),  # a proxy can't reach this machine's own addresses
             verify=parsed.scheme == "https",  # nothing to verify otherwise, and loading certificates is slow
         )
 
@@ -129,7 +129,8 @@ def checked_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

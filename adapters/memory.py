@@ -23,11 +23,16 @@ examples/directory_memory.py is a whole one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, Protocol, Self, runtime_checkable
 
 import msgspec
 
+from adapters.embedder import Embedder
+from adapters.model import Model
+from adapters.prompt import PromptLanguage
+from simulator.errors import ConfigError
 from simulator.events import AnchorEvent, MemoryRecord, ObservationEvent, RetrievedRecord, Turn, Usage
 
 
@@ -69,11 +74,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer, and the records that it rests on, best first: each with the id, text and event time with which a
-    delta of the lane, or this trajectory's commit, named it (the audit holds them against each other)."""
+    delta of the lane, or this trajectory's commit, named it (the audit holds them against each other).
+
+    `first_token_s`: how long after the call began the answer's first token was there, of a system that streams its
+    answers; None says nothing. It is measured, so it goes into no event, but into the header `first_token_us`.
+    """
 
     text: str
     retrieved: tuple[RetrievedRecord, ...] = ()
     usage: Usage = Usage()
+    first_token_s: float | None = None
 
 
 class Interaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,15 +99,37 @@ Fork = Literal["cheap", "copy", "replay", "none"]
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a memory system declares. `fork`: how its branches can be made, see above. `privileged`: it is handed
-    the evidence, so it is an upper bound and no competitor."""
+    the evidence, so it is an upper bound and no competitor. `answers`: `run`, it answers by `LaneContext.responder`
+    from what it found; `own`, it answers by itself. `model`: the configured model that its ingests and commits ask;
+    `prompts`: those of `adapters/prompts` that it asks with; `embedder`: the configured one that makes its vectors."""
 
     fork: Fork = "cheap"
     privileged: bool = False
+    answers: Literal["run", "own"] = "own"
+    model: str = ""
+    prompts: tuple[str, ...] = ()
+    embedder: str = ""
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks any configured model."""
+        return bool(self.model or self.embedder)
+
+
+class Responder(Protocol):
+    """Turns what a memory found into an answer: the same for all systems of a run."""
+
+    async def respond(self, request: Request, retrieved: Iterable[RetrievedRecord]) -> Answer:
+        """Answer from records, best first; the answer's `retrieved` are those that were used. May raise ModelError."""
 
 
 class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a lane's memory system is built with, beside its own options. The same for every system of a run,
     so that they are compared like for like. `anchors` is filled for privileged systems alone.
+
+    `responder`: how answers are made from records; None stands for extraction under the word budget
+    (`adapters.responder.respond` is the way to it). `model_of`, `embedder_of`: the configured model of a name (raises
+    ConfigError). `language`: in which models are asked.
 
     `directory`: a folder of this one memory's own, for systems that declare another `fork` than `cheap`: empty, or a
     copy of the one of the memory that it branches from. It is deleted once the memory is closed and needed no more.
@@ -110,12 +142,29 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     word_budget: int = 500
     anchors: tuple[AnchorEvent, ...] = ()
     directory: Path | None = None
+    responder: Responder | None = None
+    model_of: Callable[[str], Model] | None = None
+    embedder_of: Callable[[str], Embedder] | None = None
+    language: PromptLanguage = "en"
+
+    def model(self, name: str) -> Model:
+        """A configured model. Raises ConfigError where there is none of that name, or none at all."""
+        if self.model_of is None:
+            raise ConfigError(f"no model {name!r}: name the file that configures it with --models")
+        return self.model_of(name)
+
+    def embedder(self, name: str) -> Embedder:
+        """A configured embeddings model. Raises ConfigError as `model` does."""
+        if self.embedder_of is None:
+            raise ConfigError(f"no model {name!r}: name the file that configures it with --models")
+        return self.embedder_of(name)
 
 
 @runtime_checkable
 class MemorySystem(Protocol):
     """One per lane. The agent calls `ingest` one segment at a time; `answer` and `commit` run on forks, many
-    at once. Anything raised makes that one result unjudged, never wrong."""
+    at once. One that can't fork is never called while another call of it is under way. Anything raised makes that one
+    result unjudged, never wrong."""
 
     async def ingest(self, segment: Segment) -> Delta:
         """Take in one closed segment; say what was newly written or changed."""

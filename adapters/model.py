@@ -23,8 +23,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """One question to a model. Equal asks to one model have one answer, which the cache keeps.
 
-    `vote`: which of several independent answers to the same messages this is. `temperature`, `seed`: None takes the
-    endpoint's own. `schema`: the JSON schema that the answer has to fit, set by `Model.ask_for`.
+    `vote`: which of several independent answers to the same messages this is; a seed is moved by it. `temperature`,
+    `seed`: None takes the endpoint's own. `schema`: the JSON schema that the answer has to fit, set by `Model.ask_for`.
     """
 
     messages: tuple[Message, ...]
@@ -38,10 +38,12 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
     """What one answer took. `cost`: in the currency of the endpoint's prices. `seconds`: of the attempt that succeeded,
     from sending to the last byte; `first_token_s`: to the first token, None where it was not streamed. A cached answer
-    took nothing: its tokens are those that it took once, and `seconds` is 0."""
+    took nothing: its tokens are those that it took once, and `seconds`, `cost` and `attempts` are 0. `tokens_known`:
+    False where the server did not say how many tokens there were: 0 is no count then, and the cost lacks them."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    tokens_known: bool = True
     cost: float = 0.0
     seconds: float = 0.0
     first_token_s: float | None = None

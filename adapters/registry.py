@@ -33,6 +33,7 @@ from adapters.systems.full_context import FullContextMemory
 from adapters.systems.http_agent import HttpMemory
 from adapters.systems.null import NullMemory
 from adapters.systems.oracle import OracleMemory
+from adapters.systems.rag_ext import RagExtMemory
 from adapters.systems.rag_raw import RagRawMemory
 from simulator.errors import ConfigError, InputError
 
@@ -42,6 +43,7 @@ _BUILT_IN: Mapping[str, type[MemorySystem]] = MappingProxyType(
         "oracle": OracleMemory,
         "full_context": FullContextMemory,
         "rag_raw": RagRawMemory,
+        "rag_ext": RagExtMemory,
         "http": HttpMemory,
     }
 )

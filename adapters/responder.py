@@ -1,11 +1,12 @@
-"""Answers without a model: what was retrieved, best first, under a word budget."""
+"""How memory systems answer: without a model, by what was retrieved, best first, under a word budget; or as the run's
+own responder does (`adapters.answering` asks a model)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-from adapters.memory import Answer, Request
+from adapters.memory import Answer, LaneContext, Request
 from simulator.events import RetrievedRecord
 
 _WORD = re.compile(r"[\u4e00-\u9fff]|[^\s\u4e00-\u9fff]+")
@@ -59,3 +60,10 @@ def extract(request: Request, retrieved: Iterable[RetrievedRecord], word_budget:
             break
         left -= count
     return Answer(text="\n".join(parts), retrieved=tuple(used))
+
+
+async def respond(context: LaneContext, request: Request, retrieved: Iterable[RetrievedRecord]) -> Answer:
+    """Answer as the run answers."""
+    if context.responder is None:
+        return extract(request, retrieved, context.word_budget)
+    return await context.responder.respond(request, retrieved)

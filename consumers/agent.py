@@ -15,10 +15,12 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
 from adapters.memory import MemorySystem, Segment
+from adapters.metering import metered
 from consumers.calls import CallLimit, Rank
 from consumers.history import LaneHistory, read_histories
 from consumers.homes import Isolating
 from consumers.lane import Lane
+from consumers.questioned import QuestionedLane
 from simulator.errors import InvariantError
 from simulator.events import (
     AnyEvent,
@@ -64,6 +66,7 @@ async def run_agent(
     calls: CallLimit | None = None,
     call_timeout_s: float = 600.0,
     process: str = "",
+    forks: bool = False,
 ) -> None:
     """Run one system's agent, or one of several that share its lanes, until the run ends.
 
@@ -78,13 +81,15 @@ async def run_agent(
         call_timeout_s: after this long, an ingest, answer or commit has failed.
         process: a name, where several share the lanes of a load: each then says, whenever that changes, which
             partitions it drives.
+        forks: a load's questions are answered on forks of the memory, which are cheap; else in turn with the ingest.
 
     Raises:
         InvariantError: the log holds what can't be (a gap in a segment, a task before its delta).
         ConfigError: `open_memory` raised it.
     """
     calls = calls or CallLimit(started.limits.calls_in_flight)
-    await _Agent(log, started, system, open_memory, isolating, calls, call_timeout_s, process).run()
+    forks = forks and started.questions is not None
+    await _Agent(log, started, system, open_memory, isolating, calls, call_timeout_s, process, forks).run()
 
 
 class _Inbox:
@@ -124,6 +129,7 @@ class _Agent:
         calls: CallLimit,
         call_timeout_s: float,
         process: str,
+        forks: bool,
     ) -> None:
         self.log = log
         self.started = started
@@ -132,6 +138,7 @@ class _Agent:
         self.isolating = isolating
         self.call_timeout_s = call_timeout_s
         self.process = process
+        self.forks = forks
         self.calls = calls
         self.topics = Topics.of(started.run)
         self.recorder = Recorder.for_run(started)
@@ -172,7 +179,7 @@ class _Agent:
     async def _say_ready(self) -> None:
         self.said_s = anyio.current_time()
         role = agent_role(self.system)
-        means: Means | None = None
+        means: Means | None = "fork" if self.forks else None
         if self.started.isolation == "branch":
             means = "fork" if self.isolating is None else self.isolating.means
         ready = ReadyEvent(id=f"ready/{role}", run=self.started.run, event_time_us=0, role=role, means=means)
@@ -208,7 +215,9 @@ class _Agent:
         """Everything of one lane runs in one task group, so that the lane can go as a whole."""
         memory = self.open_memory(name, stream)
         run, isolation = self.started.run, self.started.isolation
-        lane = Lane(name, stream, run, memory, isolation, self.call_timeout_s, history, self.isolating)
+        given = (name, stream, run, memory, isolation, self.call_timeout_s, history, self.isolating)
+        asked = self.started.questions is not None
+        lane = QuestionedLane(*given, forks=self.forks) if asked else Lane(*given)
         inbox = _Inbox()
         try:
             async with anyio.create_task_group() as tasks:
@@ -242,7 +251,7 @@ class _Agent:
                 running := self._running(event)
             ):
                 ticket = offsets.begin(TopicPartition(record.topic, record.partition), record.offset)
-                running.tasks.start_soon(self._work, running.lane, event, ticket)
+                running.tasks.start_soon(self._work, running.lane, event, ticket, read_us)
         offsets.reached_all(records)
 
     def _no_stream(self, event: ObservationEvent | SegmentClosedEvent) -> Lane:
@@ -252,36 +261,59 @@ class _Agent:
         while True:
             segment, closed_id, ticket, read_us = await inbox.get()
             await lane.settle()
-            async with self.calls.turn(lane.lane, Rank.INGEST):
+            async with lane.alone(), self.calls.turn(lane.lane, Rank.INGEST):
                 began_us = wall_us()
-                delta = await lane.ingest(segment, closed_id)
+                with metered() as meter:
+                    delta = await lane.ingest(segment, closed_id)
                 ended_us = wall_us()
+                # at once, and before the delta is out: who has read it may ask
+                stamps = {"snapshot_us": wall_us()} if lane.keep_newest(segment) else {}
             if delta is None:
                 self.outbox.offsets.done(ticket)
                 await self._say_alive()
             else:
-                self.outbox.put(delta, ticket, read_us=read_us, began_us=began_us, ended_us=ended_us)
+                self.outbox.put(
+                    delta,
+                    ticket,
+                    read_us=read_us,
+                    began_us=began_us,
+                    ended_us=ended_us,
+                    **meter.headers(),
+                    **stamps,
+                )
 
-    async def _work(self, lane: Lane, event: TaskEvent | FeedbackEvent | CommitEvent, ticket: Ticket) -> None:
+    async def _work(
+        self, lane: Lane, event: TaskEvent | FeedbackEvent | CommitEvent, ticket: Ticket, read_us: int
+    ) -> None:
         result: ResponseEvent | CommittedEvent | None = None
         await lane.turn(event)
         new = isinstance(event, TaskEvent) and event.phase == "T1"
-        async with self.calls.turn(event.lane, Rank.NEW if new else Rank.UNDER_WAY):
+        async with lane.alone(), self.calls.turn(event.lane, Rank.NEW if new else Rank.UNDER_WAY):
             isolating_us = wall_us()
             await lane.isolate(event)
             began_us = wall_us()
-            if isinstance(event, TaskEvent):
-                result = await lane.answer_task(event)
-            elif isinstance(event, CommitEvent):
-                result = await lane.commit(event)
-            elif event.type == "revise":
-                result = await lane.answer_feedback(event)
+            with metered() as meter:
+                if isinstance(event, TaskEvent):
+                    result = await lane.answer_task(event)
+                elif isinstance(event, CommitEvent):
+                    result = await lane.commit(event)
+                elif event.type == "revise":
+                    result = await lane.answer_feedback(event)
             ended_us = wall_us()
         if result is None:
             self.outbox.offsets.done(ticket)
             await self._say_alive()
         else:
-            self.outbox.put(result, ticket, isolating_us=isolating_us, began_us=began_us, ended_us=ended_us)
+            stamps = {
+                "read_us": read_us,
+                "isolating_us": isolating_us,
+                "began_us": began_us,
+                "ended_us": ended_us,
+            }
+            if (first_s := lane.first_token_s(result.id)) is not None:
+                # another machine measured it, perhaps: no token came after the whole answer
+                stamps["first_token_us"] = min(began_us + round(first_s * 1e6), ended_us)
+            self.outbox.put(result, ticket, **stamps, **meter.headers())
 
     async def _follow_control(self, tasks: TaskGroup) -> None:
         async with self.log.subscribe([self.topics.control]) as subscription:

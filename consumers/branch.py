@@ -18,6 +18,7 @@ class Branch:
         "begun",
         "committed",
         "committing",
+        "event_time_us",
         "failed",
         "history",
         "memory",
@@ -33,6 +34,8 @@ class Branch:
         """Why it has no memory."""
         self.spent = Spent()
         self.segment = -1
+        self.event_time_us: int | None = None
+        """Where it is not that of its task: a load's question is answered on what the memory is by then."""
         self.history: list[Turn] = []
         self.uncommitted: MemorySystem | None = None
         self.begun = anyio.Event()

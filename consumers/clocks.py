@@ -14,11 +14,19 @@ long run the bounds come to contradict each other, which is said, and then half 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 import msgspec
 
+from simulator.waits import CONDUCTOR_ROLE
+
 OTHER_CONDUCTOR = "the conductor ran on another machine than the replayer"
 NO_EXCHANGE = "no delta with its stamps was read by the conductor"
+
+
+ClockId = tuple[str, str]
+"""Whose: (role, boot)."""
 
 
 class ClockOffset(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,3 +74,28 @@ class OffsetBounds:
 def unknown(role: str, boot: str, reason: str) -> ClockOffset:
     """A clock that nothing can be said of."""
     return ClockOffset(role=role, boot=boot, offset_us=None, error_us=None, exchanges=0, reason=reason)
+
+
+class Exchange(NamedTuple):
+    """One segment: when its end was sent by the replayer's clock, what the agent stamped by its own, and when the
+    delta was read by the conductor's."""
+
+    clock: ClockId
+    sent_us: int
+    stamps_us: tuple[int, ...]
+    read_us: int
+
+
+def other_clocks(
+    clocks: Collection[ClockId], exchanges: Iterable[Exchange], boot: str, conductors: Collection[str]
+) -> dict[ClockId, ClockOffset]:
+    """What is known of those of `clocks`, and of the conductors' (by their boots), that are not of the replayer's
+    `boot`. An exchange ends with the conductor, so where that has another clock, none says anything."""
+    strangers = [(CONDUCTOR_ROLE, conductor) for conductor in conductors if conductor != boot]
+    bounds = {clock: OffsetBounds() for clock in clocks if clock[1] != boot}
+    if strangers:
+        return {clock: unknown(*clock, OTHER_CONDUCTOR) for clock in sorted([*bounds, *strangers])}
+    for clock, sent_us, stamps_us, read_us in exchanges:
+        if clock in bounds and stamps_us:
+            bounds[clock].add(sent_us, min(stamps_us), max(stamps_us), read_us)
+    return {clock: bounds[clock].estimate(*clock) for clock in sorted(bounds)}

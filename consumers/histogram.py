@@ -87,6 +87,13 @@ class Histogram:
             histogram=hdr.encode().decode(),
         )
 
+    def middle_and_tail(self) -> tuple[int, int] | None:
+        """p50 and p99 alone, at a tenth of what all numbers take; None when it is empty."""
+        if not self.n:
+            return None
+        found = self._hdr.get_percentile_to_value_dict((50, 99))
+        return min(int(found[50]), self._max_us), min(int(found[99]), self._max_us)
+
     @classmethod
     def of(cls, numbers: Percentiles) -> Self:
         """The histogram behind the numbers: of another process, to be merged."""
@@ -95,6 +102,21 @@ class Histogram:
         found.clipped = numbers.clipped
         found._sum_us, found._max_us = numbers.mean_us * numbers.n, numbers.max_us
         return found
+
+    def at(self, percent: float) -> int:
+        """The microseconds that this many of a hundred values don't exceed; 0 without a value."""
+        return min(int(self._hdr.get_value_at_percentile(percent)), self._max_us)
+
+    def curve(self) -> list[tuple[float, int]]:
+        """Share of the values, from 0 to 1, and the microseconds that so many don't exceed, at each of the steps of
+        the percentile text; empty without a value."""
+        if not self.n:
+            return []
+        found = self._hdr.get_percentile_iterator(_TICKS)
+        return [
+            (item.percentile_level_iterated_to / 100, min(int(item.value_iterated_to), self._max_us))
+            for item in found
+        ]
 
     def hgrm(self) -> bytes:
         """HdrHistogram's percentile text, in microseconds, as its plotters read it; empty without a value."""

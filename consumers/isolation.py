@@ -78,6 +78,17 @@ def brancher_of(
     return _Copies(memory, homes) if isolating.means == "copy" else _Replays(memory, homes)
 
 
+def fork_of(memory: MemorySystem, lane: str) -> MemorySystem:
+    """A fork of a lane's memory. Raises MemorySystemError."""
+    try:
+        fork = memory.fork()
+    except (Exception, SystemExit) as failure:
+        raise MemorySystemError(lane, "fork", f"fork failed: {describe(failure)}") from failure
+    if fork is memory:
+        raise MemorySystemError(lane, "fork", "fork gave the same object and no copy")
+    return fork
+
+
 class _Forks:
     """A snapshot is a fork, and so is a branch of it."""
 
@@ -91,16 +102,16 @@ class _Forks:
 
     async def keep(self, segment: Segment, delta: Delta | None, *, needed: bool) -> None:
         if needed and delta is not None:
-            self._snapshots[segment.segment] = self._fork(self._memory)
+            self._snapshots[segment.segment] = fork_of(self._memory, self._lane)
 
     def holds(self, segment: int) -> bool:
         return segment in self._snapshots
 
     async def branch(self, segment: int, spent: Spent) -> MemorySystem:
-        return self._fork(self._snapshots[segment])
+        return fork_of(self._snapshots[segment], self._lane)
 
     async def twin(self, memory: MemorySystem, segment: int, spent: Spent) -> MemorySystem:
-        return self._fork(memory)
+        return fork_of(memory, self._lane)
 
     async def release(self, is_needed: Callable[[int], bool]) -> None:
         released = [segment for segment in self._snapshots if not is_needed(segment)]
@@ -112,15 +123,6 @@ class _Forks:
     async def aclose(self) -> None:
         await self.close([*self._snapshots.values(), self._memory])
         self._snapshots.clear()
-
-    def _fork(self, memory: MemorySystem) -> MemorySystem:
-        try:
-            fork = memory.fork()
-        except (Exception, SystemExit) as failure:
-            raise MemorySystemError(self._lane, "fork", f"fork failed: {describe(failure)}") from failure
-        if fork is memory:
-            raise MemorySystemError(self._lane, "fork", "fork gave the same object and no copy")
-        return fork
 
 
 class _Copies:

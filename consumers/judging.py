@@ -16,6 +16,7 @@ from collections.abc import Collection
 import anyio
 from anyio.abc import TaskGroup
 
+from adapters.metering import metered
 from consumers.calls import CallError, CallLimit, Rank, call
 from judges.judge import Case, Judgment
 from judges.panel import JudgePanel
@@ -40,7 +41,7 @@ from simulator.outbox import Outbox, Ticket
 from simulator.ownership import Ownership
 from simulator.protocols.streammembench import STEPS, trajectory_id
 from simulator.protocols.tally import Tally
-from simulator.topics import Recorder, Topics, partition_of
+from simulator.topics import Recorder, Topics, partition_of, wall_us
 from simulator.waits import JUDGE_ROLE
 
 _METRIC_OF_RESPONSE: dict[tuple[str, str], Metric] = {
@@ -230,15 +231,19 @@ class _Judging:
         judge = self.panel.judge_of(metric).name
         tenure = self.outbox.tenure(ticket[0].partition)
         async with self.calls.turn(event.lane, Rank.NEW if metric == "fidelity" else Rank.UNDER_WAY):
+            began_us = wall_us()
             try:
                 # The panel keeps the deadline. What it lets through is a judgment that is none, or that
                 # can't be written.
-                judgment = await call(lambda: self.panel.judge(case), Judgment, math.inf)
+                with metered() as meter:
+                    judgment = await call(lambda: self.panel.judge(case), Judgment, math.inf)
                 check_readable(self._verdict(event, anchor, metric, judgment, judge))
             except (CallError, DecodeError) as failure:
                 judgment = Judgment(outcome="unjudged", reason=f"{judge} failed: {failure}")
+            ended_us = wall_us()
         verdict = self._verdict(event, anchor, metric, judgment, judge)
-        self.outbox.put(verdict, ticket, tenure=tenure)
+        times_us = {"began_us": began_us, "ended_us": ended_us, **meter.headers()}
+        self.outbox.put(verdict, ticket, tenure=tenure, **times_us)
         if metric == "ieu" and tenure == self.outbox.tenure(ticket[0].partition):
             self._judge_r1(verdict.trajectory, anchor, verdict.outcome)
             early = self.early.pop(verdict.trajectory, None)

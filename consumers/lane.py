@@ -7,8 +7,10 @@ before it.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TypeVar
 
 import anyio
@@ -79,6 +81,21 @@ class Lane:
         self._moved = anyio.Event()
         self._brancher = brancher_of(memory, lane, stream, call_timeout_s, isolating)
         self._branches: dict[str, Branch] = {}
+        self._first_token_s: dict[str, float] = {}
+        """Id of a response → when its first token was there; until it is asked for."""
+
+    def alone(self) -> AbstractAsyncContextManager[None]:
+        """Held while a call runs. Here it keeps nobody out."""
+        return nullcontext()
+
+    def keep_newest(self, segment: Segment) -> bool:
+        """The memory is now as it was after this segment; gives whether that was kept in a fork."""
+        return False
+
+    def first_token_s(self, response: str) -> float | None:
+        """How long after its call began a response's first token was there, where its system says so. To be asked
+        once."""
+        return self._first_token_s.pop(response, None)
 
     async def prepare(self) -> None:
         """Let the memory load what it needs before its first segment."""
@@ -387,6 +404,8 @@ class Lane:
                     "T2 of the uncommitted arm, but the commit did not keep that branch", (cause.id,)
                 )
             answer = await self._call("answer", lambda: memory.answer(request), Answer)
+            if answer.first_token_s is not None:
+                self._first_token_s[response.id] = self._checked_s(answer.first_token_s)
             return self._written("answer", response, answer)
         except MemorySystemError as failure:
             return self._failed(response, failure)
@@ -400,7 +419,8 @@ class Lane:
     def _written(self, operation: str, event: E, result: Delta | Answer) -> E:
         """The event with what the memory system gave, known to be readable by everybody."""
         kind = Delta if isinstance(result, Delta) else Answer
-        written = replace(event, **{name: getattr(result, name) for name in kind.__struct_fields__})
+        names = [name for name in kind.__struct_fields__ if name != "first_token_s"]  # measured: for a header
+        written = replace(event, **{name: getattr(result, name) for name in names})
         try:
             check_readable(written)
         except DecodeError as error:
@@ -408,6 +428,14 @@ class Lane:
                 self.lane, operation, f"what it gave can't be written: {error}"
             ) from error
         return written
+
+    def _checked_s(self, seconds: object) -> float:
+        """A time that a memory system measured. Raises MemorySystemError for what is none."""
+        if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+            raise MemorySystemError(
+                self.lane, "answer", f"first_token_s is {seconds!r}, not a number of seconds"
+            )
+        return float(seconds)
 
     def _failed(self, event: E, failure: MemorySystemError) -> E:
         log.warning("memory_failed", event_id=event.id, operation=failure.operation, error=failure.reason)

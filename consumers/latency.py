@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import count
 from operator import attrgetter
 from statistics import fmean, median
 from typing import Final
@@ -35,12 +36,15 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from consumers.clocks import OTHER_CONDUCTOR, ClockOffset, OffsetBounds, unknown
+from consumers.answers import AnswersFold, AnswersReport
+from consumers.clocks import ClockId, ClockOffset, Exchange, other_clocks
 from consumers.histogram import Histogram, Percentiles
+from consumers.lags import STAGES
 from consumers.process_use import ProcessUse, Sample, used
 from simulator.events import (
     AnyEvent,
     DeltaEvent,
+    LaneFailedEvent,
     ObservationEvent,
     ProcessSampleEvent,
     RunStartedEvent,
@@ -49,9 +53,8 @@ from simulator.events import (
 )
 from simulator.log.protocol import Headers
 from simulator.topics import boot_of, wall_of
-from simulator.waits import CONDUCTOR_ROLE, role_of_lane
+from simulator.waits import role_of_lane
 
-STAGES: Final = ("published", "read", "begun", "ended", "written", "remembered")
 BESIDE: Final = ("ingest", "from_send")
 BY_AGENT: Final = ("read", "begun", "ended", "written")
 """The stages that the agent stamps: by its clock."""
@@ -60,12 +63,17 @@ MOST_POINTS: Final = 600
 
 class LagPoint(msgspec.Struct, frozen=True, kw_only=True):
     """How far the lanes were behind at a moment: segments that were due and not remembered, the observations in them,
-    and how much event time the lane that is furthest behind lacked."""
+    and how much event time the lane that is furthest behind lacked. `due_observations` and `remembered_observations`:
+    of all segments that had been due and had been remembered until then. `mean_segments`: over the time since the point
+    before, of which a moment may show anything (where segments are due at such moments, always one more)."""
 
     at_s: float
     segments: int
     observations: int
     event_time_s: float
+    mean_segments: float = 0.0
+    due_observations: int = 0
+    remembered_observations: int = 0
 
 
 class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +108,12 @@ class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
     """Of each lane, from due to remembered."""
     highest: LagPoint
     lag: tuple[LagPoint, ...]
+    """Empty where nobody knows when some segments were over: `clocks` says why."""
     processes: tuple[ProcessUse, ...]
+    identity: dict[str, str] = {}
+    """The run's: with `load`, the schedule as JSON, `machine`, and `asked_us`, when it was asked for."""
+    answers: AnswersReport | None = None
+    """Of a load with questions."""
     clocks: tuple[ClockOffset, ...] = ()
     """The clocks of roles that are not the replayer's."""
     error_us: dict[str, float] = {}
@@ -116,12 +129,8 @@ class _Due(msgspec.Struct, frozen=True):
     observations: int
 
 
-_Clock = tuple[str, str]
-"""Whose clock: (role, boot)."""
-
-
 class _Result(msgspec.Struct, frozen=True):
-    clock: _Clock
+    clock: ClockId
     failed: bool
     times_us: tuple[int | None, ...]
     """When the agent reached its stages (`BY_AGENT`), by its clock; None for what it did not stamp."""
@@ -167,13 +176,18 @@ class LatencyFold:
         self._observations: Counter[str] = Counter()
         self._first_us, self._last_us = math.inf, -math.inf
         """Of observations: when the first and the last was due."""
+        self._answers = None if started.questions is None else AnswersFold(started, started.questions)
         self._boot = ""
         """Whose clock the replayer has. Empty: a log of before that was said, all of one clock."""
         self._conductors: set[str] = set()
         """The boots that releases were stamped on."""
+        self._given_up: set[str] = set()
+        """Lanes whose segments may have been released before their deltas came."""
 
     def feed(self, event: AnyEvent, headers: Headers) -> None:
         """Take one event in. What was never due by a clock (an infinite rate) has no latency."""
+        if self._answers is not None:
+            self._answers.feed(event, headers)
         match event:
             case ObservationEvent():
                 self._observations[event.stream] += 1
@@ -205,6 +219,8 @@ class LatencyFold:
                 sample = Sample.of(headers)
                 if sample is not None:
                     self._samples.setdefault(event.process, []).append(sample)
+            case LaneFailedEvent():
+                self._given_up.add(event.lane)
             case RunStartedEvent():
                 self._boot = boot_of(headers)
             case _:
@@ -225,6 +241,8 @@ class LatencyFold:
                 changes += self._lane(lane, stream, results, remembered_us, histograms, of_lane, counts)
         changes.sort(key=_at)
         lag, highest, duration_s = _lag(changes)
+        if counts["untimed"]:  # these are over, and nobody knows since when
+            lag, highest = (), _lag(())[1]
         due = [change for change in changes if change.sign > 0]
         done = [change for change in changes if change.sign < 0 and not change.failed]
         due_s = (due[-1].at_us - due[0].at_us) / 1e6 if due else 0.0
@@ -233,6 +251,7 @@ class LatencyFold:
         observed_s = (self._last_us - self._first_us) / 1e6 if self._last_us > self._first_us else 0.0
         observations = self._observations.total()
         begin_us = min(self._first_us, changes[0].at_us) if changes else self._first_us
+        zero_us, end_us = (changes[0].at_us, changes[-1].at_us) if changes else (None, begin_us)
         return LatencyReport(
             run=self._started.run,
             systems=self._started.systems,
@@ -255,12 +274,21 @@ class LatencyFold:
             highest=highest,
             lag=lag,
             processes=tuple(
-                used(name, samples, begin_us, changes[-1].at_us if changes else begin_us)
+                used(name, samples, begin_us, end_us, zero_us)
                 for name, samples in sorted(self._samples.items())
             ),
+            identity=self._started.identity,
             clocks=clocks,
             error_us=_errors(clocks),
+            answers=None if self._answers is None else self._report_answers(self._answers, clocks),
         )
+
+    def _report_answers(self, answers: AnswersFold, clocks: Iterable[ClockOffset]) -> AnswersReport:
+        """With the stamps of each lane's agent by the replayer's clock: who writes its deltas answers as well."""
+        offsets_us = {(clock.role, clock.boot): clock.offset_us for clock in clocks}
+        of_lane = {lane: result.clock for (lane, _), result in self._results.items()}
+        ahead_us = {lane: offsets_us[clock] for lane, clock in of_lane.items() if clock in offsets_us}
+        return answers.report(ahead_us, conductor=not (self._boot and self._conductors - {self._boot}))
 
     def _remembered(self) -> dict[tuple[str, int], int]:
         """When the conductor had read each delta, by the replayer's clock: a release covers all segments before it, so
@@ -287,28 +315,22 @@ class LatencyFold:
         """The results with all stamps by the replayer's clock, and the other clocks as they were found."""
         if not self._boot:
             return self._results, ()
-        strangers = self._conductors - {self._boot}
-        bounds: dict[_Clock, OffsetBounds] = {}
+        exchanges: list[Exchange] = []
         for (lane, segment), result in self._results.items():
-            if result.clock[1] == self._boot:
+            if lane in self._given_up:
                 continue
-            found = bounds.setdefault(result.clock, OffsetBounds())
             due = self._due.get((lane.partition("@")[2], segment))
             read_us = remembered_us.get((lane, segment))
-            stamps = [us for us in result.times_us if us is not None]
-            if due is not None and due.published_us is not None and read_us is not None and stamps:
-                found.add(due.published_us, min(stamps), max(stamps), read_us)
-        reason = OTHER_CONDUCTOR if strangers else ""
-        clocks = {
-            clock: unknown(*clock, reason) if reason else found.estimate(*clock)
-            for clock, found in bounds.items()
-        }
+            if due is not None and due.published_us is not None and read_us is not None:
+                stamps_us = tuple(us for us in result.times_us if us is not None)
+                exchanges.append(Exchange(result.clock, due.published_us, stamps_us, read_us))
+        of = {result.clock for result in self._results.values()}
+        clocks = other_clocks(of, exchanges, self._boot, self._conductors)
         results = {
             at: result if result.clock not in clocks else result.less(clocks[result.clock].offset_us)
             for at, result in self._results.items()
         }
-        others = [unknown(CONDUCTOR_ROLE, boot, reason) for boot in sorted(strangers)]
-        return results, (*(clocks[clock] for clock in sorted(clocks)), *others)
+        return results, tuple(clocks.values())
 
     def _lane(
         self,
@@ -331,7 +353,9 @@ class LatencyFold:
             remembered_us = remembered.get((lane, segment))
             # A log that was cut short may lack the release; that the delta is there shows that it was written.
             over_us = remembered_us if remembered_us is not None else result.written_us
-            if over_us is not None:
+            if over_us is None:
+                counts["untimed"] += 1
+            else:
                 yield _Change(over_us, -1, lane, due, result.failed)
             if result.failed:
                 counts["failed"] += 1
@@ -391,15 +415,18 @@ def _growth(changes: Sequence[_Change]) -> float | None:
 
 
 def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, float]:
-    """The lag each second (or more, if that would be too many points), the greatest of each, and how long it took.
-    `changes` by their time."""
+    """The lag each tenth of a second (or more, if that would be too many points), the greatest of each, and how long it
+    took. `changes` by their time."""
     nothing = LagPoint(at_s=0.0, segments=0, observations=0, event_time_s=0.0)
     if not changes:
         return (), nothing, 0.0
     first_us, span_s = changes[0].at_us, (changes[-1].at_us - changes[0].at_us) / 1e6
-    step_s = max(1, math.ceil(span_s / MOST_POINTS))
+    # in whole tenths, which add up to times that can be read
+    steps_ds = (step * 10**power for power in count() for step in (1, 2, 5))
+    step_ds = next(step for step in steps_ds if step * MOST_POINTS >= span_s * 10)
     points: list[LagPoint] = []
-    segments = observations = 0
+    segments = observations = due = remembered = 0
+    waited_s = last_s = 0.0  # segments × seconds since the last point, and until when
     newest: dict[str, int] = {}
     """Lane → event time up to which its segments were due."""
     known: dict[str, int] = {}
@@ -415,19 +442,28 @@ def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, fl
             segments=segments,
             observations=observations,
             event_time_s=max((behind_s(lane) for lane in newest), default=0.0),
+            mean_segments=waited_s / (at_s - points[-1].at_s) if points and at_s > points[-1].at_s else 0.0,
+            due_observations=due,
+            remembered_observations=remembered,
         )
 
     for change in changes:
         at_s = (change.at_us - first_us) / 1e6
-        while len(points) * step_s < at_s:
-            points.append(point(float(len(points) * step_s)))
+        while (next_s := len(points) * step_ds / 10) < at_s:
+            waited_s += segments * (next_s - last_s)
+            points.append(point(next_s))
+            waited_s, last_s = 0.0, next_s
+        waited_s += segments * (at_s - last_s)
+        last_s = at_s
         lane, segment = change.lane, change.segment
         segments += change.sign
         observations += change.sign * segment.observations
         if change.sign > 0:
+            due += segment.observations
             newest[lane] = max(newest.get(lane, 0), segment.event_time_us)
             known.setdefault(lane, segment.start_time_us)
         else:
+            remembered += 0 if change.failed else segment.observations
             known[lane] = max(known.get(lane, 0), segment.event_time_us)
         if lane in newest:  # else its clock was set back: remembered before it was due
             now = (segments, observations, behind_s(lane))

@@ -21,7 +21,7 @@ _TICK_S = 0.01
 
 async def meter_process(log: Log, started: RunStartedEvent, process: str, *, children: bool = True) -> None:
     """Write a sample each second, until cancelled. `process` names it; two in one run need two names. `children`: count
-    those that it started, which is wrong where they do so themselves."""
+    those that it started: not where they do so themselves."""
     recorder = Recorder.for_run(started)
     me = psutil.Process()
     for number in itertools.count():

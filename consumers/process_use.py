@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
+from typing import Final
 
 import msgspec
 
 from simulator.log.protocol import Headers
 from simulator.topics import wall_of
+
+MOST_POINTS: Final = 600
+
+
+class UsePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process, with its children, used in the time before a moment of the load."""
+
+    at_s: float
+    cpu: float
+    rss_bytes: int
+    loop_lag_us: int
 
 
 class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +38,7 @@ class ProcessUse(msgspec.Struct, frozen=True, kw_only=True):
     children_rss_max_bytes: int
     loop_lag_p50_us: int
     loop_lag_max_us: int
+    points: tuple[UsePoint, ...] = ()
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -47,9 +61,12 @@ class Sample(msgspec.Struct, frozen=True):
 _at = attrgetter("at_us")
 
 
-def used(process: str, samples: Sequence[Sample], begin_us: float, end_us: float) -> ProcessUse:
+def used(
+    process: str, samples: Sequence[Sample], begin_us: float, end_us: float, zero_us: float | None = None
+) -> ProcessUse:
     """What one process used from the last sample before the load began to the first after it ended. A process that
-    waits for others to begin, or for the end, would seem to use less; without two samples in that time, all count."""
+    waits for others to begin, or for the end, would seem to use less; without two samples in that time, all count.
+    `zero_us`: from when on its points count the time; None: it has none."""
     samples = sorted(samples, key=_at)
     first_at = max(0, bisect_right(samples, begin_us, key=_at) - 1)
     within = samples[first_at : bisect_left(samples, end_us, key=_at) + 1]
@@ -71,4 +88,23 @@ def used(process: str, samples: Sequence[Sample], begin_us: float, end_us: float
         children_rss_max_bytes=max(sample.children_rss_bytes for sample in samples),
         loop_lag_p50_us=lags_us[(len(lags_us) - 1) // 2],
         loop_lag_max_us=lags_us[-1],
+        points=() if zero_us is None else tuple(_points(samples, zero_us)),
     )
+
+
+def _points(samples: Sequence[Sample], zero_us: float) -> Iterator[UsePoint]:
+    """One for each sample after the first, or for several, if that would be too many."""
+    step = math.ceil(len(samples) / MOST_POINTS)
+    for place in range(step, len(samples), step):
+        before, now = samples[place - step], samples[place]
+        if now.at_us <= before.at_us:
+            continue  # a clock that was set back: there is no share of no time
+        used_us = now.cpu_us - before.cpu_us
+        children_us = now.children_cpu_us - before.children_cpu_us
+        between = samples[place - step + 1 : place + 1]
+        yield UsePoint(
+            at_s=(now.at_us - zero_us) / 1e6,
+            cpu=(max(0, used_us) + max(0, children_us)) / (now.at_us - before.at_us),
+            rss_bytes=max(sample.rss_bytes + sample.children_rss_bytes for sample in between),
+            loop_lag_us=max(sample.loop_lag_us for sample in between),
+        )

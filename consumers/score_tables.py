@@ -16,7 +16,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from consumers.scores import LABELS, MAIN_METRICS, Amount, Cost, GroupRate, MetricRate, Row, Scores
+from consumers.amounts import Amount
+from consumers.scores import LABELS, MAIN_METRICS, Cost, GroupRate, MetricRate, Row, Scores
 from simulator.events import Means, Metric
 from simulator.files import write_whole
 from simulator.protocols.streammembench import METRICS, STEPS
@@ -116,6 +117,9 @@ def score_notes(scores: Scores) -> list[str]:
     notes = ["Feedback incorporation counts only where the first answer failed."]
     if scores.privileged:
         notes.append(f"{_DAGGER} is handed the evidence: an upper bound, not a competitor.")
+    if scores.answered_by:
+        apart = f"; {', '.join(scores.answered_apart)}: by itself" if scores.answered_apart else ""
+        notes.append(f"Answers by {scores.answered_by}{apart}.")
     notes += [
         f"{system} can't fork: {_MEANS[means]}." for system, means in scores.means.items() if means != "fork"
     ]
@@ -167,6 +171,63 @@ def cost_table(scores: Scores) -> Table:
     return table
 
 
+def spending_table(scores: Scores) -> Table:
+    """What models took, by system and role."""
+    priced = any(spent.money and spent.money.total for spent in scores.spending)
+    titles = ["Calls", "Of these\ncached", "Tokens in", "Tokens out", "Tokens\neach", "Seconds\neach"]
+    titles += ["Money", "Money\neach"] if priced else []
+    table = new_table("What was asked of models", "System", "What", "Model", *titles, numbers=titles)
+    last = None
+    for spent in scores.spending:
+        cells = [
+            f"{spent.calls:,}" if spent.calls else "–",
+            "–" if spent.cached is None else f"{spent.cached:,}",
+            f"{spent.prompt_tokens:,}",
+            f"{spent.completion_tokens:,}",
+            f"{spent.tokens.mean:,.0f}",
+            _mean(spent.seconds, _seconds),
+        ]
+        if priced:
+            cells += (
+                ["–", "–"] if spent.money is None else [money(spent.money.total), money(spent.money.mean)]
+            )
+        name = _system(scores, spent.system) if spent.system != last else Text()
+        table.add_row(name, spent.role, Text(spent.model), *cells)
+        last = spent.system
+    return table
+
+
+def spending_notes(scores: Scores) -> list[str]:
+    """What must be known to read the spending table."""
+    notes = [
+        "Each: per segment ingested, or per trajectory begun. Seconds: per operation that waited for no cached answer.",
+    ]
+    if uncounted := sum(spent.uncounted for spent in scores.spending):
+        operations = _number(uncounted, "operation", "operations")
+        notes.append(f"Of {operations} the server did not say how many tokens they took: they are missing.")
+    return notes
+
+
+def agreement_table(scores: Scores) -> Table:
+    """How far votes agreed, by metric; of a panel also each judge with what the panel said."""
+    titles = ["Cases", "Unanimous", "Split", "Undecided", "of these\nties", "Failed\nvotes", "Agreement"]
+    panel = any(found.with_verdict is not None for found in scores.agreement)
+    titles += ["With\nverdict"] if panel else []
+    table = new_table("Votes", "Judge", "Metric", *titles, numbers=titles)
+    last = None
+    for found in scores.agreement:
+        cells = [str(n) for n in (found.cases, found.unanimous, found.split, found.undecided, found.ties)]
+        cells += [f"{found.failed}/{found.votes}", f"{found.agreement:.1%}"]
+        if not found.cases:
+            cells = ["–"] * len(cells)
+        if panel:
+            cells.append("–" if found.with_verdict is None else f"{found.with_verdict:.1%}")
+        name = (found.judge or "the panel") if found.judge != last else ""
+        table.add_row(Text(name), METRIC_TITLES[found.metric], *cells)
+        last = found.judge
+    return table
+
+
 def ablation_table(scores: Scores) -> Table:
     """Follow-up reuse with and without the commit, over the same trajectories."""
     titles = ("Committed", "Uncommitted", "Difference", "Only\ncommitted", "Only\nuncommitted", "Unpaired")
@@ -207,13 +268,19 @@ def render(scores: Scores, groups: Sequence[GroupName] = ()) -> RenderableType:
     if scores.ablation:
         tables.insert(0, ablation_table(scores))
     parts: list[RenderableType] = [_unwrapped(summary_lines(scores))]
+    notes: list[str] = []
     if scores.trajectories:
         parts += ["", score_table(scores), _unwrapped(score_notes(scores))]
         tables.append(label_table(scores))
+    if scores.agreement:
+        tables.append(agreement_table(scores))
     tables.append(cost_table(scores))
+    if scores.spending:
+        tables.append(spending_table(scores))
+        notes = spending_notes(scores)
     for table in tables:
         parts += ["", table]
-    return Group(*parts)
+    return Group(*parts, *([_unwrapped(notes)] if notes else []))
 
 
 def to_json(scores: Scores, *, rows: bool = True) -> bytes:
@@ -323,6 +390,13 @@ def _seconds(seconds: float) -> str:
     if seconds >= 1:
         return f"{seconds:,.2f} s"
     return f"{seconds * 1000:.1f} ms" if seconds >= 0.01 else f"{seconds * 1000:.3f} ms"
+
+
+def money(amount: float) -> str:
+    """Whole cents where there are many, else two digits that count. The currency is that of the prices."""
+    if amount == 0 or amount >= 0.1:
+        return f"{amount:,.2f}"
+    return f"{amount:.2g}" if amount >= 1e-4 else f"{amount:.1e}"
 
 
 def _tokens(cost: Cost) -> list[float]:

@@ -21,17 +21,18 @@ from typing import Final
 
 import msgspec
 
+from consumers.amounts import amount
 from consumers.scores import (
     THIRDS,
     Cost,
     Mark,
     Row,
     Scores,
-    amount,
     by_count,
     failure_label,
     tallied,
 )
+from consumers.spending import SpendingFold
 from simulator.errors import InvariantError
 from simulator.events import (
     AnchorEvent,
@@ -120,10 +121,12 @@ class Scoreboard:
         self._trajectories: dict[str, _Kept] = defaultdict(_Kept)
         self._ingests: dict[str, dict[int, _Ingest]] = defaultdict(dict)
         self._dead: dict[str, str] = {}
+        self._spending = SpendingFold()
 
     def feed(self, event: Event, headers: Headers = ()) -> None:
         """Take one event with its record's headers (`began_us` and `ended_us` say how long it took). Raises
         InvariantError for two verdicts on one metric of a trajectory."""
+        self._spending.feed(event, headers)
         match event:
             case VerdictEvent():
                 mark = _mark(event)
@@ -202,6 +205,13 @@ class Scoreboard:
             dead_letters=by_count(self._dead.values()),
             strays=tuple(sorted(self._trajectories.keys() - {row.trajectory for row in rows})),
             costs=tuple(self._cost(started, system, by_system[system]) for system in started.systems),
+            spending=self._spending.spendings(
+                started,
+                {system: len(self._lane_ingests(started, system)) for system in started.systems},
+                {system: len(self._begun(rows)) for system, rows in by_system.items()},
+            ),
+            answered_by=started.models["answers"].model if "answers" in started.models else "",
+            answered_apart=started.answered_apart,
         )
         return tallied(bare, rows, ablated=started.ablate_commit)
 
@@ -283,10 +293,14 @@ class Scoreboard:
             closed_reason=kept.closed or "",
         )
 
+    def _begun(self, rows: list[Row]) -> list[dict[str, _Part]]:
+        """The parts of the trajectories that have any."""
+        return [parts for row in rows if (parts := self._trajectories.get(row.trajectory, _NOTHING).parts)]
+
     def _cost(self, started: RunStartedEvent, system: str, rows: list[Row]) -> Cost:
         ingests = self._lane_ingests(started, system)
         taken = [ingest for ingest in ingests if ingest.error is None]
-        begun = [parts for row in rows if (parts := self._trajectories.get(row.trajectory, _NOTHING).parts)]
+        begun = self._begun(rows)
         first_answers = [parts["R1"] for parts in begun if "R1" in parts and parts["R1"].error is None]
         return Cost(
             system=system,
@@ -315,6 +329,7 @@ def _mark(verdict: VerdictEvent) -> Mark:
         scores=verdict.scores,
         judge=sys.intern(verdict.judge),  # one of a few: thousands of copies would be kept
         verdict=verdict.id,
+        votes=verdict.votes,
     )
 
 

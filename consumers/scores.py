@@ -12,7 +12,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from simulator.events import Isolation, Means, Metric, Outcome
+from consumers.agreement import Agreement, agreements
+from consumers.amounts import Amount
+from consumers.spending import Spending
+from simulator.events import Isolation, Means, Metric, Outcome, Vote
 
 MAIN_METRICS: Final[tuple[Metric, ...]] = ("fidelity", "ieu", "fi", "fur")
 Third = Literal["early", "middle", "late"]
@@ -42,6 +45,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     scores: dict[str, float] = {}
     judge: str = ""
     verdict: str = ""
+    votes: tuple[Vote, ...] = ()
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,14 +130,6 @@ class Ablation(msgspec.Struct, frozen=True, kw_only=True):
     difference: float | None
 
 
-class Amount(msgspec.Struct, frozen=True, kw_only=True):
-    """A mean and a total over `n` measurements."""
-
-    n: int
-    mean: float
-    total: float
-
-
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """What a system cost; None where nothing was measured. Failed operations are left out of bytes and
     seconds, but what they cost in tokens was paid."""
@@ -193,7 +189,15 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     by_evidence_type: tuple[GroupRate, ...] = ()
     by_subject: tuple[GroupRate, ...] = ()
     costs: tuple[Cost, ...] = ()
-    """Of the run itself: what retries cost is theirs."""
+    """Of the run itself: what retries cost is theirs. So are `spending`."""
+    spending: tuple[Spending, ...] = ()
+    """What models took, by system and role; empty where none was asked."""
+    agreement: tuple[Agreement, ...] = ()
+    """How far the votes of judges agreed; empty where nobody voted."""
+    answered_by: str = ""
+    """The model that answers for memory systems; empty: they answer by extraction."""
+    answered_apart: tuple[str, ...] = ()
+    """Where a model answers: systems that answer by themselves all the same."""
     rows: tuple[Row, ...] = ()
 
     @property
@@ -235,6 +239,7 @@ def tallied(scores: Scores, rows: Sequence[Row], *, ablated: bool) -> Scores:
             by_system, sorted({row.evidence_type for row in rows}), lambda row: row.evidence_type
         ),
         by_subject=group_rates(by_system, sorted({row.subject for row in rows}), lambda row: row.subject),
+        agreement=agreements(rows),
         rows=tuple(rows),
     )
 
@@ -373,15 +378,6 @@ def unjudged_trajectories(rows: Sequence[Row]) -> Unjudged:
         reasons=by_count(reasons),
         systems=by_count(systems),
     )
-
-
-def amount(values: Iterable[int], unit: int = 1) -> Amount | None:
-    """Mean and total in `unit`s; None without values. Whole numbers, so that no order changes the sum."""
-    kept = tuple(values)
-    if not kept:
-        return None
-    total = sum(kept)
-    return Amount(n=len(kept), mean=total / len(kept) / unit, total=total / unit)
 
 
 def by_count(reasons: Iterable[str]) -> dict[str, int]:

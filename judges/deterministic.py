@@ -18,7 +18,7 @@ EVIDENCE_OVERLAP: Final = 0.5
 BEHAVIOUR_OVERLAP: Final = 0.3
 """A response must also hold at least this share of the expected behaviour's tokens."""
 
-_CJK = re.compile(r"[\u4e00-\u9fff]")
+CJK = re.compile(r"[\u4e00-\u9fff]")
 
 
 class OfficialFidelityAuditor:
@@ -59,7 +59,7 @@ class OfficialUserSimulator:
 def official_feedback(passed: bool, evidence: str) -> FeedbackDraft:
     """What the person says to R1, in the evidence's language: a fixed sentence, or the evidence and a
     request to answer again. The gold behaviour is never told."""
-    chinese = _CJK.search(evidence) is not None
+    chinese = CJK.search(evidence) is not None
     if passed:
         text = "好的，这正是我需要的。" if chinese else "That's fine, this is what I needed."
         return FeedbackDraft(type="affirm", text=text)

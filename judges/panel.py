@@ -20,7 +20,8 @@ class JudgePanel:
     Args:
         judges: the judges.
         metrics: the metrics that the run needs.
-        deadline_s: a judgment that takes longer than this is unjudged. It bounds a judge's own retries.
+        deadline_s: a judgment that takes longer than this is unjudged. It bounds a judge's own retries, and has to
+            leave room for its waits.
     """
 
     def __init__(

@@ -119,7 +119,7 @@ def _ends(
     """Beginning and end of each segment, in microseconds after the load began, without end."""
     count = len(source.segments)
     mean_size = sum(map(_size, source.segments)) / count
-    random = _random(load.seed, lane).random
+    random = seeded(f"load/{load.seed}/{lane}").random
     at_us = mean_us * phase if load.arrivals == "regular" else 0.0
     for number in _from(first):
         if load.arrivals == "poisson":
@@ -138,9 +138,9 @@ def _from(first: int) -> Iterator[int]:
         first += 1
 
 
-def _random(seed: int, lane: int) -> Random:
+def seeded(name: str) -> Random:
     """As in `producers.synthetic`: the same numbers on every Python."""
-    return Random(int.from_bytes(hashlib.sha256(f"load/{seed}/{lane}".encode()).digest()[:8], "big"))
+    return Random(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
 
 def _laid_out(

@@ -159,7 +159,7 @@ class _Conducting:
             past.published.add(event.id)
             if isinstance(event, TaskEvent | FeedbackEvent | CommitEvent | TrajectoryClosedEvent):
                 past.taken.update(event.causes)
-            if isinstance(event, TaskEvent) and event.phase == "T1":
+            if isinstance(event, TaskEvent) and event.phase == "T1" and self.started.questions is None:
                 past.begun[event.trajectory] = event.lane
             elif isinstance(event, TrajectoryClosedEvent):
                 past.closed.add(event.trajectory)

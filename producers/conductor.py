@@ -27,6 +27,7 @@ from simulator.events import (
     VerdictEvent,
 )
 from simulator.fair import FairQueue
+from simulator.protocols.questions import Answers
 from simulator.protocols.streammembench import Trajectory, trajectory_id
 from simulator.protocols.tally import Tally
 from simulator.waits import Missing, missing_delta, missing_of
@@ -82,6 +83,7 @@ class Conductor:
         self.started = started
         self._past = frozenset(closed)
         self._taken = frozenset(taken)
+        self._answers = Answers(started, self._past)
         self.shared = started.isolation == "shared"
         self._turns: FairQueue[_Unbegun] = FairQueue(
             started.limits.open_trajectories, per_lane=1 if self.shared else None
@@ -104,6 +106,7 @@ class Conductor:
             self.lanes[lane].released = segment
         expected = sum(map(len, self.anchors_at.values())) * len(started.systems)
         self.trajectories = len(started.only) or expected
+        """Those of the anchors; questions are counted by themselves."""
         self._only = frozenset(started.only)
         self.finished = 0
         self.verdicts = 0
@@ -194,6 +197,10 @@ class Conductor:
         if trajectory is None:
             if event.trajectory in self._past and event.id in self._taken:
                 return []
+            if isinstance(event, ResponseEvent):
+                _check_retrieved(event)
+                if (closed := self._answers.take(event)) is not None:
+                    return [closed]
             raise InvariantError(f"no open trajectory {event.trajectory}", (event.id,))
         if isinstance(event, ResponseEvent):
             _check_retrieved(event)
@@ -315,7 +322,7 @@ class Conductor:
                     id="run/ended",
                     run=self.started.run,
                     event_time_us=self._now_us,
-                    trajectories=self.trajectories,
+                    trajectories=self.trajectories + self._answers.questions.total,
                     verdicts=self.verdicts,
                     unjudged=self.unjudged,
                 )
@@ -324,11 +331,11 @@ class Conductor:
 
     @property
     def complete(self) -> bool:
-        """Every lane has ingested every segment, and every trajectory has all its verdicts."""
+        """Every lane has ingested every segment, every trajectory has all its verdicts, every question its answer."""
         ingested = all(
             s.failed or s.last_delta == self.started.segments[s.stream] - 1 for s in self.lanes.values()
         )
-        return ingested and self.finished == self.trajectories
+        return ingested and self.finished == self.trajectories and not self._answers.left
 
     def waits_for(self) -> list[Missing]:
         """What must come from agents and judges before anything else can: answers, commits and verdicts of open

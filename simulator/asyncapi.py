@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from adapters.metering import MODEL_CACHED, MODEL_US
 from simulator.events import (
     SCHEMA_VERSION,
     AnyEvent,
@@ -46,7 +47,10 @@ system that takes part by these topics alone.
 5. Answer a `task` T1 from a fork of the snapshot of its `segment`; that fork is the trajectory's branch.
    Answer T2, and `feedback` of type `revise`, from the branch. Take a `commit` into it and send `committed`;
    with `keep_uncommitted` also keep it as it was, for the T2 whose `arm` is `uncommitted`.
-   `trajectory_closed` ends the branch. In isolation `shared` everything happens on the one memory.
+   `trajectory_closed` ends the branch. In isolation `shared` everything happens on the one memory. Where
+   `run_started` has `questions` (a load), time waits for nobody and a T1 is all that there is of a trajectory:
+   answer it from the memory as it is by then, and let `as_of` and `event_time_us` be those of the newest
+   segment in it.
 6. End at `run_ended`. After `lane_failed` nothing is expected of that lane any more.
 
 An operation that fails is sent all the same, with the reason as its `error`: its result is then unjudged.
@@ -80,13 +84,17 @@ _HEADERS: Final = {
     "kind": "As in the value.",
     "v": "As in the value.",
     "wall_us": "When it was written, by the wall clock, in microseconds since 1970 UTC.",
-    "due_us": "When it was due by the replay's clock, at a finite rate.",
-    "read_us": "When what it follows was read from the log: the segment's end, or for what the conductor writes the "
-    "newest of what it rests on.",
+    "due_us": "When it was due by the replay's clock, at a finite rate; a load's questions, by their own rate.",
+    "read_us": "When what it follows was read from the log: the segment's end, what was asked, or for what the "
+    "conductor or the asker writes the newest of what it rests on.",
     "isolating_us": "When it was begun to get the memory that the call runs on: a copy or a replay may take long, and "
     "is no part of the call.",
     "began_us": "When the call that it is the result of began, by the wall clock.",
+    "first_token_us": "When the answer's first token was there, of a system that streams and says so.",
     "ended_us": "When that call ended. Latency is reported from these two.",
+    MODEL_US: "How long the answers of models took that the call waited for, added up. Those from the cache took none.",
+    MODEL_CACHED: "How many of these answers came from the cache.",
+    "snapshot_us": "When the snapshot that a load's questions are answered on had been forked, after the ingest.",
     "cpu_us": "Processor time of the process since it began.",
     "children_cpu_us": "Processor time of the processes that it started and that still run.",
     "rss_bytes": "Memory of the process, as it is resident.",
@@ -98,8 +106,8 @@ _HEADERS: Final = {
     "process": "In a load: the name of the process that is ready.",
     "partitions": "In a load: the partitions that this process drives.",
 }
-_CALLED: Final = frozenset(("isolating_us", "began_us", "ended_us"))
-_CONDUCTED: Final = ("task", "feedback", "commit", "trajectory_closed", "run_ended")
+_CALLED: Final = frozenset(("isolating_us", "began_us", "ended_us", MODEL_US, MODEL_CACHED))
+_CONDUCTED: Final = ("feedback", "commit", "trajectory_closed", "run_ended")
 _SAMPLED: Final = frozenset(("cpu_us", "children_cpu_us", "rss_bytes", "children_rss_bytes", "loop_lag_us"))
 _PATTERNS: Final = {"boot": "^[0-9a-f]+$", "process": "^.+$", "partitions": "^([0-9]+(,[0-9]+)*)?$"}
 
@@ -110,9 +118,15 @@ def _timed(kind: str) -> frozenset[str]:
         case "observation" | "segment_closed" | "stream_ended":
             return frozenset(("due_us",))
         case "delta":
-            return _CALLED | {"read_us", "boot"}
-        case "committed" | "response":
+            return _CALLED | {"read_us", "snapshot_us", "boot"}
+        case "committed":
             return _CALLED
+        case "verdict":
+            return _CALLED - {"isolating_us"}
+        case "response":
+            return _CALLED | {"read_us", "first_token_us"}
+        case "task":
+            return frozenset(("due_us", "read_us"))
         case "process_sample":
             return _SAMPLED | {"boot"}
         case "run_started":

@@ -59,10 +59,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Model tokens that an operation cost; zero for systems without a model."""
+    """Model tokens that an operation cost; zero for systems without a model. An answer from the cache counts as when
+    it was paid for: equal runs have equal usage. `calls`: answers of models that it took, where that is known."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    calls: int = 0
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -80,10 +82,14 @@ class FeedbackDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Vote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One of the votes behind a verdict."""
+    """One of the votes behind a verdict. `judge`: the model that cast it, or the judge where several judge each case;
+    `votes`: those behind that judge's own. `usage`: of this one vote."""
 
     outcome: Outcome
     reason: str = ""
+    judge: str = ""
+    votes: tuple[Vote, ...] = ()
+    usage: Usage = Usage()
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
@@ -271,6 +277,28 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Segments that the replayer may be ahead of a lane's newest delta."""
 
 
+class ModelUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A configured model that a run asks, and its prices per million tokens; no part of the run's identity."""
+
+    model: str
+    prompt_price: float = 0.0
+    completion_price: float = 0.0
+
+
+class Questions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The questions of a load: each is a T1 that is answered, and nothing follows."""
+
+    loaded: int = 0
+    """How many are asked while segments are offered; they have the first numbers."""
+    idle: int = 0
+    """How many are asked after, once all of that is remembered and answered."""
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return self.loaded + self.idle
+
+
 class RunStartedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run_started"):
     """What a run is: enough to know what to wait for and to tell two runs apart."""
 
@@ -298,6 +326,12 @@ class RunStartedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     """Roles that must say `ready` before the first observation is published."""
     only: tuple[str, ...] = ()
     """The trajectories that are run, where those are not all: a retry's."""
+    models: dict[str, ModelUse] = {}
+    """What is asked of models → the model: `answers`, `memory.<label>` for ingests and commits, `judge.<name>`."""
+    answered_apart: tuple[str, ...] = ()
+    """Where a model answers: labels of the systems that answer by themselves all the same."""
+    questions: Questions | None = None
+    """A load's, where it has any: then all of the run's tasks are these."""
 
 
 class DatasetReportEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="dataset_report"):
@@ -312,7 +346,8 @@ class ReadyEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="read
 
     role: str
     means: Means | None = None
-    """Agents, in isolation `branch`: how the branches of their lanes are made."""
+    """Agents, in isolation `branch`: how the branches of their lanes are made. In a load with questions: `fork`, where
+    these are answered on forks of the newest snapshot."""
 
 
 class SegmentReleasedEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="segment_released"):

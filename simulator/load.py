@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -21,7 +21,10 @@ import anyio.to_thread
 import msgspec
 from msgspec.structs import replace
 
-from adapters.registry import SystemSpec, parse_spec
+from adapters.endpoints import read_models
+from adapters.prompt import prompt_language
+from adapters.registry import SystemSpec, capabilities, parse_spec
+from consumers.follow import Watcher, watched
 from consumers.histogram import Histogram
 from consumers.latency import LatencyFold, LatencyReport
 from consumers.monitor import Progress, monitor
@@ -29,18 +32,21 @@ from consumers.process_meter import meter_process
 from producers.arrivals import Load, Offered, offer
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset
+from producers.questions import QuestionLoad, QuestionPlan, ask, lay_out
 from simulator.errors import ConfigError
-from simulator.events import Limits, ReadyEvent, ReplayEndedEvent, RunStartedEvent
+from simulator.events import Limits, Questions, ReadyEvent, ReplayEndedEvent, RunStartedEvent
 from simulator.files import write_whole
 from simulator.intake import decode_records, read_events
 from simulator.log.protocol import Log, header_of
+from simulator.machine import this_machine
+from simulator.models import system_identity, uses_of
 from simulator.plan import MAX_PARTITIONS, Plan, RunOptions, announce, check_label
 from simulator.processes import run_processes
 from simulator.run import run_roles, set_up
 from simulator.runfolder import LATENCY_NAME, LATENCY_TEXT, log_path
 from simulator.timebase import monotonic_us, wall_us
 from simulator.topics import Recorder, Topics
-from simulator.waits import CONDUCTOR_ROLE, LOAD_ROLE, REPLAYER_ROLE, agent_role
+from simulator.waits import ASKER_ROLE, CONDUCTOR_ROLE, LOAD_ROLE, REPLAYER_ROLE, agent_role
 
 _ANSWER_TIMEOUT_S = 600.0
 """Of an attached agent, at least."""
@@ -49,16 +55,17 @@ _UNBOUNDED = 2**53
 
 
 class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a load is asked for. `load`: the schedule; `drain_s`: how long, after the last was due, what is owed may
-    take before the run is cut short. `attached`: the label of a system whose agent runs elsewhere, in place of
-    `system`. `agents`: run the roles as processes of their own, with so many for the agents, which share the lanes;
-    None: all in this process. The others as in `simulator.plan.RunOptions`."""
+    """What a load is asked for. `load`: the schedule; `questions`: what is asked meanwhile and after; `drain_s`: how
+    long, after the last was due, what is owed may take before the run is cut short. `attached`: the label of a system
+    whose agent runs elsewhere, in place of `system`. `agents`: run the roles as processes of their own, with so many
+    for the agents, which share the lanes; None: all in this process. The others as in `simulator.plan.RunOptions`."""
 
     data: str
     system: str = ""
     attached: str = ""
     out: Path
     load: Load
+    questions: QuestionLoad | None = None
     log: str | None = None
     drain_s: float = 60.0
     language: Literal["en", "zh", "both"] = "en"
@@ -66,6 +73,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     calls_in_flight: int = Limits().calls_in_flight
     call_timeout_s: float = 600.0
     overwrite: bool = False
+    models: Path | None = None
     agents: int | None = None
 
 
@@ -75,6 +83,7 @@ class LoadPlan(msgspec.Struct, frozen=True):
     options: LoadOptions
     plan: Plan
     offered: Offered
+    questions: QuestionPlan | None = None
 
 
 def plan_load(
@@ -98,6 +107,7 @@ def plan_load(
     offered = offer(dataset.lifelogs, load)
     _check_agents(options, len(offered.lifelogs))
     dataset = replace(dataset, lifelogs=offered.lifelogs, anchors=())
+    settings = read_models(options.models) if any(capabilities(spec).asks for spec in specs) else {}
     limits = Limits(
         calls_in_flight=options.calls_in_flight, segments_ahead=_UNBOUNDED, unreleased_segments=_UNBOUNDED
     )
@@ -119,6 +129,10 @@ def plan_load(
         call_timeout_s=options.call_timeout_s,
         overwrite=options.overwrite,
     )
+    questions = None
+    if options.questions is not None:
+        label = specs[0].label if specs else options.attached
+        questions = lay_out(offered, load, options.questions, label)
     identity = {
         "code": version("egostream"),
         "load": _text(load),
@@ -126,25 +140,44 @@ def plan_load(
         "language": options.language,
         "streams": ",".join(dataset.lifelogs),
         "systems": options.system or options.attached,
+        "log": "sqlite"
+        if options.log is None or "://" not in options.log
+        else options.log.partition("://")[0],
+        "agents": "in one process" if options.agents is None else str(options.agents),
+        "calls_in_flight": str(options.calls_in_flight),
         "seed": str(load.seed),
         "top_k": str(run_options.top_k),
         "word_budget": str(run_options.word_budget),
+        "machine": msgspec.json.encode(this_machine()).decode(),
         "asked_us": str(wall_us(asked_us)),  # a measurement made again is another one
+        **system_identity(settings, specs, prompt_language(options.language)),
     }
+    if options.questions is not None:
+        identity["questions"] = _text(options.questions)
     started = announce(run_options, dataset, specs, identity)
     (label,), apart = started.systems, options.agents is not None
     started = replace(
         started,
-        required=(agent_role(label), CONDUCTOR_ROLE, *([LOAD_ROLE] if apart else ())),
+        required=(
+            *(agent_role(label), CONDUCTOR_ROLE),
+            *([LOAD_ROLE] if apart else ()),
+            *([] if questions is None else [ASKER_ROLE]),
+        ),
+        questions=None
+        if questions is None
+        else Questions(loaded=len(questions.loaded), idle=len(questions.idle)),
         # each agent has one at least
         partitions=min(len(started.streams), max(MAX_PARTITIONS, options.agents or 1)),
+        models=uses_of(settings, specs, (), None),
     )
-    return LoadPlan(options, Plan(run_options, dataset, specs, started, asked_us), offered)
+    # without a cache: how fast it answers is no measure of a memory
+    plan = Plan(run_options, dataset, specs, started, asked_us, settings)
+    return LoadPlan(options, plan, offered, questions)
 
 
-def _text(load: Load) -> str:
+def _text(load: Load | QuestionLoad) -> str:
     """The same for equal loads, whether a number was given as 3 or as 3.0."""
-    return msgspec.json.encode(msgspec.convert(msgspec.to_builtins(load), Load)).decode()
+    return msgspec.json.encode(msgspec.convert(msgspec.to_builtins(load), type(load))).decode()
 
 
 def _systems(options: LoadOptions) -> tuple[SystemSpec, ...]:
@@ -170,26 +203,32 @@ def _check_agents(options: LoadOptions, lanes: int) -> None:
         )
 
 
-async def execute_load(load: LoadPlan, show: Callable[[Progress], None] | None = None) -> LatencyReport:
-    """Offer a load, and write and give what came of it. Cancelled, it leaves a log that can be read.
+async def execute_load(
+    load: LoadPlan, show: Callable[[Progress], None] | None = None, watchers: Iterable[Watcher] = ()
+) -> LatencyReport:
+    """Offer a load, and write and give what came of it. Cancelled, it leaves a log that can be read. `watchers` read
+    along.
 
     Raises:
         ConfigError: the memory system can't be made, or the folder can't be used or holds a run.
         LogError: the log can't be reached.
         ExceptionGroup: what ended a role.
     """
-    plan, options = load.plan, load.options
+    plan, options, drained = load.plan, load.options, anyio.Event()
     started, apart = plan.started, options.agents is not None
     ours = replace(plan, systems=()) if apart else plan  # memories are made where they are driven
     with uncollected():
-        async with set_up(ours, {}, anew=True) as (log, openers, memories):
-            async with anyio.create_task_group() as tasks:
+        async with set_up(ours, {}, anew=True) as ready:
+            log = ready.log
+            async with watched(log, started, watchers), anyio.create_task_group() as tasks:
                 tasks.start_soon(partial(meter_process, children=not apart), log, started, LOAD_ROLE)
-                tasks.start_soon(_cut_short, log, started, options.drain_s, tasks.cancel_scope)
+                tasks.start_soon(_cut_short, log, load, drained, tasks.cancel_scope)
+                if load.questions is not None:
+                    tasks.start_soon(ask, log, started, load.questions, drained, name=ASKER_ROLE)
                 if apart:
                     await _run_apart(log, load, show)
                 else:
-                    await run_roles(log, plan, openers, memories, show)
+                    await run_roles(ready, plan, show)
                 tasks.cancel_scope.cancel()
             report = await read_latency(log, started)
             await anyio.to_thread.run_sync(write_latency, options.out, report)
@@ -276,33 +315,43 @@ class LoadPart(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.decode(line, type=cls, dec_hook=lambda kind, value: kind(value))
 
 
-async def _cut_short(log: Log, started: RunStartedEvent, drain_s: float, scope: anyio.CancelScope) -> None:
-    """Cancel the scope so long after the replay's end."""
-    async with log.subscribe([Topics.of(started.run).control]) as subscription:
+async def _cut_short(log: Log, load: LoadPlan, drained: anyio.Event, scope: anyio.CancelScope) -> None:
+    """Cancel the scope so long after the replay's end; where that is drained by then and there are questions after it,
+    so long after the last of those was due."""
+    run, drain_s = load.plan.started.run, load.options.drain_s
+    async with log.subscribe([Topics.of(run).control]) as subscription:
         while True:
-            events, _ = decode_records(started.run, await subscription.poll())
+            events, _ = decode_records(run, await subscription.poll())
             if any(isinstance(event, ReplayEndedEvent) for event, _ in events):
                 break
-    await anyio.sleep(drain_s)
+    with anyio.move_on_after(drain_s):
+        await drained.wait()
+    if drained.is_set() and load.questions is not None:
+        await anyio.sleep(load.questions.idle_s + drain_s)
     scope.cancel()
 
 
 async def read_latency(log: Log, started: RunStartedEvent) -> LatencyReport:
     """The latencies of what the log holds now."""
     fold, topics = LatencyFold(started), Topics.of(started.run)
-    async for event, record in read_events(
-        log, started.run, [topics.observations, topics.deltas, topics.control]
-    ):
+    read = [topics.observations, topics.deltas, topics.control]
+    if started.questions is not None:
+        read += [topics.tasks, topics.responses]
+    async for event, record in read_events(log, started.run, read):
         fold.feed(event, record.headers)
     return fold.report()
 
 
 def write_latency(folder: Path, report: LatencyReport) -> list[Path]:
-    """Write `latency.json` and, for each stage that has values, `latency-STAGE.hgrm`. Blocking."""
+    """Write `latency.json` and, for each stage that has values, `latency-STAGE.hgrm`; of answers
+    `latency-answers-loaded-STAGE.hgrm` and `latency-answers-idle-STAGE.hgrm`. Blocking."""
     path = folder / LATENCY_NAME
     write_whole(path, msgspec.json.format(msgspec.json.encode(report)) + b"\n")
-    written = [path]
-    for stage, numbers in report.stages.items():
+    written, stages = [path], dict(report.stages)
+    if report.answers is not None:
+        for part, times in (("loaded", report.answers.loaded), ("idle", report.answers.idle)):
+            stages |= {f"answers-{part}-{stage}": numbers for stage, numbers in times.stages.items()}
+    for stage, numbers in stages.items():
         if numbers is not None:
             text = folder / LATENCY_TEXT.format(stage)
             write_whole(text, Histogram.of(numbers).hgrm())

@@ -10,6 +10,7 @@ from adapters.registry import parse_spec
 from simulator.clock import Clock
 from simulator.errors import ConfigError
 from simulator.load import LoadPart, plan_load, uncollected
+from simulator.models import ModelOptions
 from simulator.run import run_replayer
 from simulator.waits import CONDUCTOR_ROLE, REPLAYER_ROLE
 from simulator.workers import agent_worker, conductor_worker, metered, run_on
@@ -32,6 +33,7 @@ async def play(part: LoadPart) -> None:
             wait_s=_WAIT_S,
             call_timeout_s=part.options.call_timeout_s,
             process=part.name,
+            models=ModelOptions(models=part.options.models),
         )
 
 
@@ -42,5 +44,5 @@ async def _replay(part: LoadPart) -> None:
         if load.plan.started != started:
             raise ConfigError(f"{part.options.data} is not what it was when the load began: begin it again")
         with uncollected():
-            async with metered(log, started, part.name):
+            async with metered(log, started, part.name, children=False):
                 await run_replayer(log, load.plan, Clock(started.event_time_us, load.offered.rate))

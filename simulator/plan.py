@@ -11,9 +11,12 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec.structs import replace
 
+from adapters.answering import ModelResponder
+from adapters.endpoints import ModelSettings, default_cache, read_models
+from adapters.endpoints.settings import DEFAULT_FILE
 from adapters.memory import Fork
+from adapters.prompt import prompt_language
 from adapters.registry import SystemSpec, capabilities, parse_spec
-from judges.deterministic import official_judges
 from judges.panel import JudgePanel
 from producers.canaries import plant_canaries
 from producers.datasets import read_dataset
@@ -21,6 +24,16 @@ from producers.lifelog import Dataset, Lifelog
 from simulator.errors import ConfigError
 from simulator.events import Isolation, Limits, Means, Metric, RunStartedEvent, identity_digest
 from simulator.marks import IDENTITY_FIELD
+from simulator.models import (
+    OFFICIAL,
+    ModelSource,
+    answered_apart,
+    judge_panel,
+    named,
+    responder_of,
+    system_identity,
+    uses_of,
+)
 from simulator.timebase import monotonic_us
 from simulator.waits import CONDUCTOR_ROLE, JUDGE_ROLE, agent_role
 
@@ -42,6 +55,11 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     `log`: where the events go, `kafka://host:port` or a file; None means a file in `out`. `attached`: labels of
     systems whose agents run elsewhere and attach to the log; `answer_timeout_s`: how long such an agent may take for
     an answer, a commit or a delta. `canaries`: how many marks are planted in observations, for the audit to find.
+
+    `models`: the file that configures models; `cache`: where their answers are kept, None for the person's own cache;
+    `offline`: they are answered from there alone. `judges`: `official`, or models by name; several judge every case
+    together, each by the majority of its `votes`. `answers`: the model that answers for memory systems, from records of
+    `answer_tokens` together; None means extraction.
     """
 
     data: str
@@ -65,9 +83,16 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     overwrite: bool = False
     canaries: int = 0
     stall_timeout_s: float | None = None
+    models: Path | None = None
+    cache: Path | None = None
+    offline: bool = False
+    judges: tuple[str, ...] = (OFFICIAL,)
+    votes: int = 3
+    answers: str | None = None
+    answer_tokens: int = 2000
 
 
-_OF_THE_DAY = ("out", "log", "overwrite", "rate", "policy", "stall_timeout_s")
+_OF_THE_DAY = ("out", "log", "overwrite", "rate", "policy", "stall_timeout_s", "offline")
 """Options that say where and how fast, not what."""
 
 
@@ -75,6 +100,7 @@ def noted(options: RunOptions) -> dict[str, Any]:
     """What a run's folder notes of its options, so that unjudged trajectories can be run again."""
     data = options.data if options.data.startswith("synthetic:") else str(Path(options.data).absolute())
     plain = msgspec.structs.asdict(replace(options, data=data))
+    plain |= {name: str(plain[name].absolute()) for name in ("models", "cache") if plain[name] is not None}
     return {name: value for name, value in plain.items() if name not in _OF_THE_DAY}
 
 
@@ -82,8 +108,8 @@ def options_of(note: dict[str, Any], out: Path, log: str | None) -> RunOptions:
     """The options that a folder noted. Raises ConfigError where they can't be read."""
     try:
         return msgspec.convert(
-            {**note, "out": out, "log": log}, RunOptions, dec_hook=lambda _, value: value
-        )  # the hook lets the path through
+            {**note, "out": out, "log": log}, RunOptions, dec_hook=lambda kind, value: kind(value)
+        )  # the hook makes paths
     except msgspec.ValidationError as error:
         raise ConfigError(f"{out.parent}: the options noted there can't be read: {error}") from error
 
@@ -97,13 +123,28 @@ class Plan(msgspec.Struct, frozen=True):
     started: RunStartedEvent
     asked_us: int
     """When the run was asked for, by `timebase.monotonic_us`: the run's clock is known only once its log was read."""
+    models: dict[str, ModelSettings] = {}
+    """Those that are configured, by name."""
+    cache: Path | None = None
+    """Where their answers are kept; None keeps none."""
 
 
 def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = None) -> Plan:
     """Check the options and read the dataset. Blocking. Raises ConfigError and DatasetError."""
     asked_us = monotonic_us()
     systems = _systems(options)
-    numbers = {"top_k": options.top_k, "word_budget": options.word_budget}
+    settings: dict[str, ModelSettings] = {}
+    if asks_models(options, systems):
+        # else a file with a fault would be in the way of runs that don't need it
+        options = replace(options, models=options.models or default_models())
+        settings = read_models(options.models)
+    language = prompt_language(options.language)
+    numbers = {
+        "top_k": options.top_k,
+        "word_budget": options.word_budget,
+        "votes": options.votes,
+        "answer_tokens": options.answer_tokens,
+    }
     for name, value in (numbers | msgspec.structs.asdict(options.limits)).items():
         if value < 1:
             raise ConfigError(f"{name} is {value}: it must be at least 1")
@@ -115,7 +156,8 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
         raise ConfigError(f"{options.data} holds no segment to replay")
     if options.canaries:
         dataset = replace(dataset, lifelogs=plant_canaries(dataset.lifelogs, options.canaries, options.seed))
-    panel = JudgePanel(official_judges(), metrics_of(options.ablate_commit))
+    panel = panel_of(options, named(settings))
+    responder = responder_for(options, named(settings))
     identity = {
         "code": version("egostream"),
         "protocol": "streammembench",
@@ -131,13 +173,55 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
         "top_k": str(options.top_k),
         "word_budget": str(options.word_budget),
         **panel.describe(),
+        **system_identity(settings, systems, language),
     }
+    if responder is not None:
+        identity |= {"answers": responder.name, "answer_tokens": str(options.answer_tokens)}
     if options.canaries:  # what was replayed is no longer the dataset as it was read
         identity[IDENTITY_FIELD] = str(options.canaries)
     means = unforked(systems, options.isolation)
     if means:  # a branch that was made in another way may be another memory, of a system that isn't the same each time
         identity["means"] = " ".join(f"{label}={kind}" for label, kind in means.items())
-    return Plan(options, dataset, systems, announce(options, dataset, systems, identity), asked_us)
+    started = replace(
+        announce(options, dataset, systems, identity),
+        models=uses_of(settings, systems, options.judges, options.answers),
+        answered_apart=answered_apart(systems, options.attached, responder),
+    )
+    cache = options.cache or default_cache()
+    return Plan(options, dataset, systems, started, asked_us, settings, cache)
+
+
+def asks_models(options: RunOptions, systems: Iterable[SystemSpec]) -> bool:
+    """Whether a run asks any model."""
+    own = any(capabilities(spec).asks for spec in systems)
+    return own or options.answers is not None or any(name != OFFICIAL for name in options.judges)
+
+
+def default_models() -> Path | None:
+    """`models.toml` in the current folder, by a path that holds from anywhere."""
+    return DEFAULT_FILE.absolute() if DEFAULT_FILE.exists() else None
+
+
+def panel_of(options: RunOptions, source: ModelSource) -> JudgePanel:
+    """The judges that a run is asked for. Raises ConfigError."""
+    return judge_panel(
+        options.judges,
+        metrics_of(options.ablate_commit),
+        source,
+        votes=options.votes,
+        language=prompt_language(options.language),
+    )
+
+
+def responder_for(options: RunOptions, source: ModelSource) -> ModelResponder | None:
+    """What a run is asked to answer by. Raises ConfigError."""
+    return responder_of(
+        options.answers,
+        source,
+        token_budget=options.answer_tokens,
+        seed=options.seed,
+        language=prompt_language(options.language),
+    )
 
 
 def announce(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio.to_thread
+import msgspec
 from msgspec.structs import replace
 
 from consumers.monitor import Progress
@@ -26,6 +27,16 @@ from simulator.run import execute
 from simulator.runfolder import NOTE_NAME, RETRY_NAME, read_note
 
 
+class RetryOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What may have moved since the run: where the dataset, the models' configuration and the cache are now, unless
+    where they were. `offline`: as in `simulator.plan.RunOptions`."""
+
+    data: str | None = None
+    models: Path | None = None
+    cache: Path | None = None
+    offline: bool = False
+
+
 def unjudged_rows(scores: Scores) -> list[Row]:
     """The trajectories that lack a judged metric."""
     return [row for row in scores.rows if any(mark.outcome == "unjudged" for mark in row.marks.values())]
@@ -34,11 +45,11 @@ def unjudged_rows(scores: Scores) -> list[Row]:
 def plan_retry(
     folder: Path,
     results: Results,
-    data: str | None = None,
+    now: RetryOptions,
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan | None:
-    """The run of what stayed unjudged; None where nothing did. Blocking. `data`: where the dataset is now, unless
-    where it was. Raises ConfigError where the run can't be retried, and says why."""
+    """The run of what stayed unjudged; None where nothing did. Blocking. Raises ConfigError where the run can't be
+    retried, and says why."""
     base, rows = results.started, unjudged_rows(results.scores)
     if not results.scores.ended:
         raise ConfigError(f"{folder} has not ended: go on with it first, by the command that began it")
@@ -58,8 +69,8 @@ def plan_retry(
     number = len(results.folders) + 1
     log = note.log if "://" in note.log else None
     options = options_of(note.options, folder / RETRY_NAME.format(number), log)
-    if data is not None:
-        options = replace(options, data=data)
+    moved = {name: value for name, value in msgspec.structs.asdict(now).items() if value}
+    options = replace(options, **moved)
     plan = plan_run(options, progress)
     if plan.started.identity != base.identity:
         raise ConfigError(
@@ -94,8 +105,12 @@ def _only(plan: Plan, rows: Sequence[Row], identity: dict[str, str]) -> Plan:
     if options.canaries:  # those that lie in what is left
         texts = (seen.text for lifelog in dataset.lifelogs.values() for seen in lifelog.observations)
         identity[IDENTITY_FIELD] = str(sum(len(marks_in(text)) for text in texts))
-    started = announce(options, dataset, systems, identity, only)
-    return Plan(options, dataset, systems, started, plan.asked_us)
+    started = replace(
+        announce(options, dataset, systems, identity, only),
+        models=plan.started.models,
+        answered_apart=plan.started.answered_apart,
+    )
+    return Plan(options, dataset, systems, started, plan.asked_us, plan.models, plan.cache)
 
 
 async def run_retry(

@@ -14,17 +14,19 @@ import anyio.to_thread
 import structlog
 from msgspec.structs import replace
 
-from adapters.memory import LaneContext, MemorySystem
+from adapters.embedder import Embedder
+from adapters.memory import LaneContext, MemorySystem, Responder
+from adapters.model import Model
+from adapters.prompt import prompt_language
 from adapters.registry import SystemSpec, capabilities, open_system
 from consumers.agent import run_agent
 from consumers.calls import CallLimit, close_all
+from consumers.follow import Watcher, watched
 from consumers.homes import Isolating, new_folder
 from consumers.judging import run_judges
 from consumers.monitor import Progress, monitor
 from consumers.scores import Scores
 from consumers.watchdog import watch
-from judges.deterministic import official_judges
-from judges.panel import JudgePanel
 from producers.conduct import conduct
 from producers.control import obey_control
 from producers.lanes import ReplayOptions
@@ -40,7 +42,8 @@ from simulator.events import (
 from simulator.intake import read_events
 from simulator.log import open_log
 from simulator.log.protocol import Log
-from simulator.plan import Plan, identity_difference, is_load, means_in, metrics_of, noted
+from simulator.models import NO_MODELS, ModelSource, open_models
+from simulator.plan import Plan, identity_difference, is_load, means_in, noted, panel_of, responder_for
 from simulator.results import read_results, write_results
 from simulator.runfolder import MEMORIES_NAME, enter_folder, find_run, note_run
 from simulator.scratch import scratch_folder
@@ -50,10 +53,12 @@ from simulator.waits import JUDGE_ROLE, agent_role
 _log = structlog.get_logger(__name__)
 
 
-async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) -> Scores:
+async def execute(
+    plan: Plan, show: Callable[[Progress], None] | None = None, watchers: Iterable[Watcher] = ()
+) -> Scores:
     """Run a plan to its end, write its results into `options.out` and give its scores. On a log that holds a part of
     this run it goes on where that ends. Cancelled, it leaves a log that can be read. Nothing is in the folder before
-    every memory system has been made.
+    every memory system has been made. `watchers` read along.
 
     Raises:
         ConfigError: a memory system can't be made, or the folder can't be used or holds another run.
@@ -62,19 +67,21 @@ async def execute(plan: Plan, show: Callable[[Progress], None] | None = None) ->
             not allow) or StallError (a role is not ready, or what it owes does not come).
     """
     options, started = plan.options, plan.started
-    async with set_up(plan, noted(options)) as (log, openers, memories):
-        await run_roles(log, plan, openers, memories, show)
-        results = await read_results(log, started, options.out)
+    async with set_up(plan, noted(options)) as ready:
+        async with watched(ready.log, started, watchers):
+            await run_roles(ready, plan, show)
+        results = await read_results(ready.log, started, options.out)
         await anyio.to_thread.run_sync(write_results, options.out, results)
         return results.scores
 
 
 class SetUp(NamedTuple):
-    """A run that may begin: its log with the first events, and lane → memory."""
+    """A run that may begin: its log with the first events, lane → memory, and the models."""
 
     log: Log
     openers: Mapping[str, Opener]
     memories: dict[str, MemorySystem]
+    models: ModelSource
 
 
 @asynccontextmanager
@@ -83,9 +90,16 @@ async def set_up(plan: Plan, note: dict[str, Any], *, anew: bool = False) -> Asy
     the log may hold nothing of this run. Raises ConfigError and LogError, and then leaves nothing."""
     options, started = plan.options, plan.started
     memories: dict[str, MemorySystem] = {}
-    async with memory_folder(plan.systems, options.out / MEMORIES_NAME) as memory_base:
+    async with (
+        open_models(plan.models, plan.cache, offline=options.offline, asked=bool(started.models)) as models,
+        memory_folder(plan.systems, options.out / MEMORIES_NAME) as memory_base,
+    ):
+        for use, asked in started.models.items():
+            models(asked.model, use)  # one whose key is missing is said now, and not in the middle
+        responder = responder_for(options, models)
         openers = {
-            spec.label: Opener(spec, started, plan.dataset.anchors, memory_base) for spec in plan.systems
+            spec.label: Opener(spec, started, plan.dataset.anchors, memory_base, models, responder)
+            for spec in plan.systems
         }
         try:
             for spec in plan.systems:
@@ -102,7 +116,7 @@ async def set_up(plan: Plan, note: dict[str, Any], *, anew: bool = False) -> Asy
                 if there and anew:
                     raise ConfigError(f"{url} already holds {started.run}: choose another --out or --log")
                 await anyio.to_thread.run_sync(note_run, options.out, options.log, started.run, note)
-                yield SetUp(log, openers, memories)
+                yield SetUp(log, openers, memories, models)
         finally:
             await close_all(memories.values(), "not begun")  # what no agent took
 
@@ -132,17 +146,27 @@ async def begin(
 
 class Opener:
     """Makes one system's memories, as the run says. `anchors`: the run's; only a privileged system gets those of its
-    stream. `folder`: where the folders of memories lie that need one (see `memory_folder`). Raises ConfigError for a
-    system that can't be isolated as the run says."""
+    stream. `folder`: where the folders of memories lie that need one (see `memory_folder`). `models`: where the system
+    finds the models that it declares. Raises ConfigError for a system that can't be isolated as the run says."""
 
     def __init__(
-        self, spec: SystemSpec, started: RunStartedEvent, anchors: Iterable[AnchorEvent], folder: Path | None
+        self,
+        spec: SystemSpec,
+        started: RunStartedEvent,
+        anchors: Iterable[AnchorEvent],
+        folder: Path | None,
+        models: ModelSource = NO_MODELS,
+        responder: Responder | None = None,
     ) -> None:
         declared = capabilities(spec)
         self._spec = spec
+        self._declared = declared
+        self._models = models
+        self._responder = responder
         self._started = started
         self._anchors = tuple(anchors) if declared.privileged else ()
-        self._folder = None if declared.fork == "cheap" else folder
+        self.forks = declared.fork == "cheap"
+        self._folder = None if self.forks else folder
         means = means_in(spec, started.isolation)
         self.isolating = (
             Isolating(means, self._folder, self.open_at) if means and self._folder is not None else None
@@ -163,8 +187,27 @@ class Opener:
             word_budget=int(identity["word_budget"]),
             anchors=tuple(anchor for anchor in self._anchors if anchor.stream == stream),
             directory=directory,
+            responder=self._responder,
+            model_of=self._model_of,
+            embedder_of=self._embedder_of,
+            language=prompt_language(identity["language"]),
         )
         return open_system(self._spec, context)
+
+    def _model_of(self, name: str) -> Model:
+        self._check(name, "model", self._declared.model)
+        return self._models(name, f"memory.{self._spec.label}")
+
+    def _embedder_of(self, name: str) -> Embedder:
+        self._check(name, "embedder", self._declared.embedder)
+        return self._models.embedder(name, f"embedder.{self._spec.label}")
+
+    def _check(self, name: str, kind: str, declared: str) -> None:
+        if name != declared:
+            raise ConfigError(
+                f"{self._spec.label} asks the {kind} {name!r}, and its Capabilities.{kind} declares "
+                f"{declared or 'none'}: what a run asks is part of its identity"
+            )
 
 
 @asynccontextmanager
@@ -244,17 +287,12 @@ async def run_replayer(log: Log, plan: Plan, clock: Clock) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def run_roles(
-    log: Log,
-    plan: Plan,
-    openers: Mapping[str, Opener],
-    memories: dict[str, MemorySystem],
-    show: Callable[[Progress], None] | None,
-) -> None:
-    """Start every role and wait until all have ended. Each agent takes its lanes out of `memories`. Raises what ended
-    a role."""
+async def run_roles(ready: SetUp, plan: Plan, show: Callable[[Progress], None] | None) -> None:
+    """Start every role and wait until all have ended. Each agent takes its lanes out of `ready.memories`. Raises what
+    ended a role."""
     options, started = plan.options, plan.started
-    panel = JudgePanel(official_judges(), metrics_of(options.ablate_commit))
+    log, openers, memories, models = ready
+    panel = panel_of(options, models)
     calls = CallLimit(started.limits.calls_in_flight)
     async with anyio.create_task_group() as roles:
         for spec in plan.systems:
@@ -264,6 +302,7 @@ async def run_roles(
                 isolating=openers[spec.label].isolating,
                 calls=calls,
                 call_timeout_s=options.call_timeout_s,
+                forks=openers[spec.label].forks,
             )
             roles.start_soon(agent, log, started, spec.label, name=agent_role(spec.label))
         if JUDGE_ROLE in started.required:  # a load has nothing to judge

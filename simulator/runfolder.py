@@ -32,9 +32,11 @@ RETRY_NAME = "retry-{}"
 AUDIT_NAME = "audit.json"
 LATENCY_NAME = "latency.json"
 SWEEP_NAME = "sweep.json"
+COMPARE_NAME = "compare.json"
+REPORT_NAME = "report.html"
 LATENCY_TEXT = "latency-{}.hgrm"
 """A stage's percentiles, for HdrHistogram's plotters."""
-RESULT_NAMES = (VERDICTS_NAME, "scores.json", "trajectories.csv", AUDIT_NAME, LATENCY_NAME)
+RESULT_NAMES = (VERDICTS_NAME, "scores.json", "trajectories.csv", AUDIT_NAME, LATENCY_NAME, REPORT_NAME)
 """What is read off the log at the end of a run, beside it."""
 
 

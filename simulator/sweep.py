@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 import msgspec
 
 from consumers.latency import LatencyReport
+from simulator.confidence import Interval, chance
 from simulator.errors import ConfigError
 
 LAG: Final = "lag"
 GROWS: Final = 0.02
 """A lane keeps up if its lateness grows by less than this share of the time that passes."""
-_PERCENTILE = re.compile(r"\s*(p50|p90|p99|p99\.9|max)\s*<\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min)\s*")
+_PERCENTILE = re.compile(r"\s*(answer\s+)?(p50|p90|p99|p99\.9|max)\s*<\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min)\s*")
 _UNIT_US: Final = {"us": 1, "ms": 1_000, "s": 1_000_000, "min": 60_000_000}
 _FIELD: Final = {"p50": "p50_us", "p90": "p90_us", "p99": "p99_us", "p99.9": "p999_us", "max": "max_us"}
+_TELLING: Final = 3
+"""Measurements from which a chance is worth its interval."""
 _FURTHEST: Final = 2**20
 """From the first value to the highest that is tried, and to the lowest."""
 
@@ -29,24 +32,32 @@ Axis = Literal["rate", "wearers"]
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
-    """What a load has to keep: a percentile of due to remembered below a limit; without one, that lag doesn't grow."""
+    """What a load has to keep: a percentile of due to remembered below a limit (or of its questions, asked while
+    segments came in, of due to the answer's receipt); without one, that lag doesn't grow."""
 
     text: str
+    of_answers: bool = False
     field: str = ""
     limit_us: float = 0.0
 
     @classmethod
     def parse(cls, text: str) -> Objective:
-        """`p99 < 2s`, with p50, p90, p99, p99.9 or max and us, ms, s or min; or `lag`. Raises ConfigError."""
+        """`p99 < 2s`, with p50, p90, p99, p99.9 or max and us, ms, s or min; `answer p99 < 500ms`; or `lag`. Raises
+        ConfigError."""
         if text.strip() == LAG:
             return cls(text=LAG)
         found = _PERCENTILE.fullmatch(text)
         if found is None:
             raise ConfigError(
                 f"{text!r} is no objective: write a limit such as 'p99 < 2s' (p50, p90, p99, p99.9, max; us, ms, s, "
-                f"min), or '{LAG}' for a lag that does not grow"
+                f"min), 'answer p99 < 500ms' for the questions, or '{LAG}' for a lag that does not grow"
             )
-        return cls(text=text.strip(), field=_FIELD[found[1]], limit_us=float(found[2]) * _UNIT_US[found[3]])
+        return cls(
+            text=text.strip(),
+            of_answers=found[1] is not None,
+            field=_FIELD[found[2]],
+            limit_us=float(found[3]) * _UNIT_US[found[4]],
+        )
 
     def kept(self, report: LatencyReport) -> bool:
         """Whether a load kept it. What failed or was not finished keeps nothing. Raises ConfigError for a load too
@@ -60,7 +71,13 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
                     "longer --duration"
                 )
             return report.growth < GROWS
-        numbers = report.stages["remembered"]
+        numbers, answers = report.stages["remembered"], report.answers
+        if self.of_answers:
+            if answers is None:
+                raise ConfigError(f"the objective {self.text!r} needs --questions-per-second")
+            if answers.loaded.failed or answers.loaded.unfinished:
+                return False
+            numbers = answers.loaded.stages["received"]
         if numbers is None:
             raise ConfigError("no segment was remembered: take a longer --duration")
         return bool(getattr(numbers, self.field) < self.limit_us)
@@ -74,24 +91,51 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     report: LatencyReport
 
 
+class End(msgspec.Struct, frozen=True, kw_only=True):
+    """One end of what a sweep found. It was measured `of` times in all and kept the objective in `kept_times`; whether
+    those `agreed`. `chance`: the interval of its chance of keeping it, by the measurements after the first alone, since
+    by the first it became the end; None where those are fewer than three, which tell next to nothing."""
+
+    value: float
+    kept_times: int
+    of: int
+    agreed: bool
+    chance: Interval | None
+
+    @classmethod
+    def measured(cls, value: float, said: Sequence[bool]) -> End:
+        """By what each of its measurements said, the first first."""
+        again = said[1:]
+        return cls(
+            value=value,
+            kept_times=sum(said),
+            of=len(said),
+            agreed=len(set(said)) == 1,
+            chance=chance(sum(again), len(again)) if len(again) >= _TELLING else None,
+        )
+
+
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What a sweep found: the highest value that kept the objective, and the lowest that did not; None where there is
-    none in reach. Each was measured `of` times in all, and kept it in so many."""
+    none in reach. Every load that was measured is one of `points`, in that order."""
 
     axis: Axis
+    unit: str
     objective: str
-    highest_kept: float | None
-    kept_times: int
-    kept_of: int
-    lowest_broken: float | None
-    broken_kept_times: int
-    broken_of: int
+    highest_kept: End | None
+    lowest_broken: End | None
     points: tuple[Measured, ...]
 
     @property
-    def agreed(self) -> bool:
-        """Whether each measurement at the two ends said the same."""
-        return self.kept_times == self.kept_of and self.broken_kept_times == 0
+    def sure(self) -> bool:
+        """Whether there are two ends, and each said the same whenever it was measured."""
+        ends = (self.highest_kept, self.lowest_broken)
+        return all(end is not None and end.agreed for end in ends)
+
+
+def load_folder(number: int, value: float) -> str:
+    """The folder, in the sweep's, of the load that was measured as the n-th."""
+    return f"{number:02d}-{value:.6g}"
 
 
 class Search:
@@ -129,19 +173,17 @@ class Search:
         """What came of a value."""
         self._seen.setdefault(value, []).append(kept)
 
-    def found(self, objective: str, points: tuple[Measured, ...]) -> Found:
-        """What is known."""
-        low, high = self._ends()
-        kept, broken = self._seen.get(low or 0, []), self._seen.get(high or 0, [])
+    def found(self, objective: str, unit: str, points: tuple[Measured, ...]) -> Found:
+        """What is known. `unit`: of the values."""
+        low, high = (
+            None if value is None else End.measured(value, self._seen[value]) for value in self._ends()
+        )
         return Found(
             axis=self._axis,
+            unit=unit,
             objective=objective,
             highest_kept=low,
-            kept_times=sum(kept),
-            kept_of=len(kept),
             lowest_broken=high,
-            broken_kept_times=sum(broken),
-            broken_of=len(broken),
             points=points,
         )
 

@@ -150,10 +150,14 @@ class Recorder:
         )
 
 
+_MOST_DIGITS = 18
+"""Of a wall time in microseconds: far more than a clock can say, and what every reader can hold in 64 bits."""
+
+
 def wall_of(headers: Headers, name: str = "wall_us") -> int | None:
     """A wall time in a record's headers; None where there is none, or (of an attached agent) something else."""
     value = header_of(headers, name)
-    return int(value) if value.isdigit() else None
+    return int(value) if value.isdigit() and len(value) <= _MOST_DIGITS else None
 
 
 def boot_of(headers: Headers) -> str:

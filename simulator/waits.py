@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 JUDGE_ROLE: Final = "judge"
 CONDUCTOR_ROLE: Final = "conductor"
 REPLAYER_ROLE: Final = "replayer"
+ASKER_ROLE: Final = "asker"
+"""Asks a load's questions."""
 LOAD_ROLE: Final = "load"
 """Starts the processes of a load, and is ready when they have shared the lanes."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
@@ -14,14 +14,14 @@ import anyio
 import anyio.to_thread
 import structlog
 
+from adapters.endpoints import default_cache, read_models
+from adapters.prompt import prompt_language
 from adapters.registry import SystemSpec, capabilities, parse_spec
 from consumers.agent import run_agent
 from consumers.judging import run_judges
 from consumers.monitor import Progress, monitor
 from consumers.scores import Scores
 from consumers.watchdog import watch
-from judges.deterministic import official_judges
-from judges.panel import JudgePanel
 from producers.conduct import conduct
 from simulator.clock import Clock
 from simulator.errors import ConfigError, StallError
@@ -29,6 +29,15 @@ from simulator.events import RunEndedEvent, RunStartedEvent
 from simulator.intake import read_anchors
 from simulator.log import open_log
 from simulator.log.protocol import Log
+from simulator.models import (
+    DEFAULT_MODELS,
+    OFFICIAL,
+    ModelOptions,
+    judge_panel,
+    open_models,
+    responder_of,
+    system_identity,
+)
 from simulator.plan import Plan, is_load, means_of, metrics_of, noted
 from simulator.results import read_results, write_results
 from simulator.run import Opener, begin, longest_silence_s, memory_folder, preamble, run_replayer
@@ -66,10 +75,13 @@ async def agent_worker(
     wait_s: float = 60.0,
     attached: bool = False,
     call_timeout_s: float = 600.0,
+    models: ModelOptions = DEFAULT_MODELS,
+    answers: str | None = None,
     process: str = "",
 ) -> None:
-    """Drive one of the run's systems. Only a privileged one reads the anchors. `process`: its name in a load's report.
-    Raises ConfigError where the run has no such system."""
+    """Drive one of the run's systems. Only a privileged one reads the anchors. `answers`: the model that answers in
+    this run. `process`: its name in a load's report. Raises ConfigError where the run has no such system, or asks other
+    models."""
     async with run_on(url, run, wait_s) as (log, started):
         ours = tuple(label for label in started.systems if label not in started.attached)
         theirs = started.attached if attached else ours
@@ -77,12 +89,34 @@ async def agent_worker(
             known = ", ".join(theirs) or "none"
             kind = "attached systems" if attached else "systems"
             raise ConfigError(f"{spec.label} is not among the {kind} of {started.run}: {known}")
+        declared = capabilities(spec)
+        asked = bool(answers) or declared.asks
+        settings = await anyio.to_thread.run_sync(read_models, models.models) if asked else {}
+        language = prompt_language(started.identity["language"])
         if not attached:
             _check_same(spec, started)
-        anchors = await read_anchors(log, started.run) if capabilities(spec).privileged else []
+            asks = system_identity(settings, [spec], language)
+            for use in (f"memory.{spec.label}", f"embedder.{spec.label}"):
+                _check_identity(started, use, asks.get(use))
+        anchors = await read_anchors(log, started.run) if declared.privileged else []
+        # without a cache in a load: how fast it answers is no measure of a memory
+        cache = None if is_load(started) else models.cache or default_cache()
         name = process or f"{agent_role(spec.label)}.{os.getpid()}.{secrets.token_hex(2)}"
-        async with memory_folder([spec], user_base()) as folder, metered(log, started, name):
-            opener = Opener(spec, started, anchors, folder)
+        async with (
+            open_models(settings, cache, offline=models.offline, asked=asked) as source,
+            memory_folder([spec], user_base()) as folder,
+            metered(log, started, name),
+        ):
+            responder = responder_of(
+                answers,
+                source,
+                token_budget=int(started.identity.get("answer_tokens", "0")),
+                seed=int(started.identity["seed"]),
+                language=language,
+            )
+            if not attached and declared.answers == "run":
+                _check_identity(started, "answers", responder.name if responder else None)
+            opener = Opener(spec, started, anchors, folder, source, responder)
             await run_agent(
                 log,
                 started,
@@ -91,12 +125,16 @@ async def agent_worker(
                 isolating=opener.isolating,
                 call_timeout_s=call_timeout_s,
                 process=process,
+                forks=opener.forks,
             )
 
 
 @asynccontextmanager
-async def metered(log: Log, started: RunStartedEvent, process: str) -> AsyncIterator[None]:
-    """In a load: say meanwhile what this process uses, if it can be measured here."""
+async def metered(
+    log: Log, started: RunStartedEvent, process: str, *, children: bool = True
+) -> AsyncIterator[None]:
+    """In a load: say meanwhile what this process uses, if it can be measured here. `children`: whether it may have
+    any; to look for them goes through all processes of the machine."""
     if not is_load(started):
         yield
         return
@@ -111,7 +149,7 @@ async def metered(log: Log, started: RunStartedEvent, process: str) -> AsyncIter
         yield
         return
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(meter_process, log, started, process)
+        tasks.start_soon(partial(meter_process, children=children), log, started, process)
         yield
         tasks.cancel_scope.cancel()
 
@@ -135,21 +173,43 @@ def _check_same(spec: SystemSpec, started: RunStartedEvent) -> None:
         )
 
 
+def _check_identity(started: RunStartedEvent, field: str, here: str | None) -> None:
+    """A field of the run's identity is what this process would make it. Raises ConfigError."""
+    announced = started.identity.get(field)
+    if announced != here:
+        raise ConfigError(
+            f"{started.run} has {field} {announced or 'none'!r}, this process {here or 'none'!r}"
+        )
+
+
 def _text(spec: SystemSpec) -> str:
     return ":".join(
         [spec.name, *([",".join(f"{k}={v}" for k, v in spec.options.items())] if spec.options else [])]
     )
 
 
-async def judge_worker(url: str, run: str, *, wait_s: float = 60.0) -> None:
-    """Judge. Raises ConfigError where the run was announced with other judges than this version's."""
+async def judge_worker(
+    url: str,
+    run: str,
+    *,
+    wait_s: float = 60.0,
+    judges: Sequence[str] = (OFFICIAL,),
+    votes: int = 3,
+    models: ModelOptions = DEFAULT_MODELS,
+) -> None:
+    """Judge. Raises ConfigError where the run was announced with other judges than these."""
     async with run_on(url, run, wait_s) as (log, started):
-        panel = JudgePanel(official_judges(), metrics_of(started.ablate_commit))
-        for field, name in panel.describe().items():
-            if started.identity.get(field) != name:
-                announced = started.identity.get(field, "none")
-                raise ConfigError(f"{started.run} has {field} {announced!r}, this version's is {name!r}")
-        await run_judges(log, started, panel)
+        asked = any(name != OFFICIAL for name in judges)
+        settings = await anyio.to_thread.run_sync(read_models, models.models) if asked else {}
+        async with open_models(
+            settings, models.cache or default_cache(), offline=models.offline, asked=asked
+        ) as source:
+            language = prompt_language(started.identity["language"])
+            metrics = metrics_of(started.ablate_commit)
+            panel = judge_panel(judges, metrics, source, votes=votes, language=language)
+            for field, name in panel.describe().items():
+                _check_identity(started, field, name)
+            await run_judges(log, started, panel)
 
 
 async def conductor_worker(
@@ -164,7 +224,7 @@ async def conductor_worker(
     included; without it, the replayer may, since its clock is its own, and the others as in a run of one process."""
     async with run_on(url, run, wait_s) as (log, started):
         limit_s = stall_timeout_s or longest_silence_s(started, call_timeout_s)
-        async with metered(log, started, CONDUCTOR_ROLE), anyio.create_task_group() as tasks:
+        async with metered(log, started, CONDUCTOR_ROLE, children=False), anyio.create_task_group() as tasks:
             tasks.start_soon(partial(watch, log, started, limit_s, replayer=stall_timeout_s is not None))
             ended = await conduct(log, started, stall_timeout_s=limit_s)
             tasks.cancel_scope.cancel()

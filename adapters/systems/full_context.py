@@ -6,7 +6,7 @@ import copy
 from typing import Self
 
 from adapters.memory import Answer, Capabilities, Delta, Interaction, LaneContext, Request, Segment
-from adapters.responder import extract
+from adapters.responder import respond
 from adapters.store import Store
 from adapters.systems.records import interaction_text, retrieved_record, stored_bytes
 from simulator.events import MemoryRecord
@@ -16,7 +16,7 @@ class FullContextMemory:
     """Stores every observation as a record, so that a delta is the raw segment, and every interaction as one
     more; answers with the newest records first, as many as the word budget holds."""
 
-    capabilities = Capabilities()
+    capabilities = Capabilities(answers="run")
 
     __slots__ = ("_context", "_store")
 
@@ -36,7 +36,7 @@ class FullContextMemory:
     async def answer(self, request: Request) -> Answer:
         """The newest records, newest first."""
         newest = (retrieved_record(record) for record in reversed(self._store))
-        return extract(request, newest, self._context.word_budget)
+        return await respond(self._context, request, newest)
 
     async def commit(self, interaction: Interaction) -> Delta:
         """Store the interaction as one record."""

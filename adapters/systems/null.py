@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Self
 
 from adapters.memory import Answer, Capabilities, Delta, Interaction, LaneContext, Request, Segment
-from adapters.responder import extract
+from adapters.responder import respond
 
 
 class NullMemory:
     """Stores nothing and retrieves nothing; what it knows is what the conversation says."""
 
-    capabilities = Capabilities()
+    capabilities = Capabilities(answers="run")
 
     __slots__ = ("_context",)
 
@@ -24,7 +24,7 @@ class NullMemory:
 
     async def answer(self, request: Request) -> Answer:
         """Answer from the conversation alone."""
-        return extract(request, (), self._context.word_budget)
+        return await respond(self._context, request, ())
 
     async def commit(self, interaction: Interaction) -> Delta:
         """Forget the interaction."""

@@ -13,15 +13,16 @@ from simulator.events import AnchorEvent, MemoryRecord
 
 class OracleMemory:
     """Is handed each segment's evidence statements and answers with exactly the one that the request is
-    about. That is the one of the first anchor, among those of the segments seen so far, one of whose two
-    requests equals it; else nothing. Privileged: an upper bound and no competitor. Commits add nothing to
-    what it was handed."""
+    about, or where a model answers, from it. That is the one of the first anchor, among those of the segments seen so
+    far, one of whose two requests equals it; else nothing. Privileged: an upper bound and no competitor. Commits add
+    nothing to what it was handed."""
 
-    capabilities = Capabilities(privileged=True)
+    capabilities = Capabilities(privileged=True, answers="run")
 
-    __slots__ = ("_anchors_asked", "_anchors_of", "_store")
+    __slots__ = ("_anchors_asked", "_anchors_of", "_context", "_store")
 
     def __init__(self, context: LaneContext) -> None:
+        self._context = context
         self._store = Store()
         self._anchors_of: dict[int, list[AnchorEvent]] = {}
         self._anchors_asked: dict[str, set[str]] = {}
@@ -44,10 +45,11 @@ class OracleMemory:
     async def answer(self, request: Request) -> Answer:
         """The evidence statement that the request is about."""
         asked = self._anchors_asked.get(request.text, set())
-        for record in self._store:
-            if record.id in asked:
-                return Answer(text=record.text, retrieved=(retrieved_record(record, 1.0),))
-        return Answer(text="")
+        found = next((record for record in self._store if record.id in asked), None)
+        retrieved = () if found is None else (retrieved_record(found, 1.0),)
+        if self._context.responder is not None:
+            return await self._context.responder.respond(request, retrieved)
+        return Answer(text="" if found is None else found.text, retrieved=retrieved)  # no budget, no feedback
 
     async def commit(self, interaction: Interaction) -> Delta:
         """Nothing to add: the evidence is already there."""

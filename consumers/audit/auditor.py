@@ -13,6 +13,7 @@ from consumers.audit.certificate import Book, Certificate, Kept, Place
 from consumers.audit.form import LATE, Form, is_late
 from consumers.audit.memory import ATTACHED_SKEW_US, SKEW_US, Memories
 from consumers.audit.parts import METRIC_OF, name_of
+from consumers.audit.questions import Asked
 from consumers.audit.secrets import Secrets
 from consumers.audit.stream import Streams
 from consumers.audit.trajectories import Trajectories
@@ -84,6 +85,7 @@ class Auditor:
         self._secrets = Secrets(started, book)
         self._canaries = Canaries(started, book)
         self._trajectories = Trajectories(started, book, self._form, self._memories)
+        self._asked = Asked(started, book, self._form, self._memories)
         self._short = {full: name for name, full in Topics.of(started.run)._asdict().items()}
         self._prefix = {full: f"{name}\n".encode() for full, name in self._short.items()}
         self._events: Counter[str] = Counter()
@@ -202,6 +204,9 @@ class Auditor:
                 self._control(event, record, kept)
 
     def _part(self, event: TrajectoryEvent, record: StoredRecord) -> None:
+        if self.started.questions is not None:
+            self._asked.part(event, record)
+            return
         told = self._trajectories.of(event, Place.of(record))
         if told is None:
             return
@@ -240,6 +245,8 @@ class Auditor:
                         "another run_started than the run's first event is in the log",
                         kept,
                     )
+            case TrajectoryClosedEvent() if self.started.questions is not None:
+                self._asked.closed(event, record)
             case TrajectoryClosedEvent():
                 self._trajectories.closed(event, record)
             case LaneFailedEvent():
@@ -280,6 +287,7 @@ class Auditor:
         self._canaries.close(ended=ended)
         self._memories.close_deltas(frozenset(self._failed), ended=ended)
         self._trajectories.close(ended=ended)
+        self._asked.close(ended=ended)
         self._form.close(ended=ended)
         self._close_anchors()
         self._close_run(ended=ended)
@@ -360,7 +368,11 @@ class Auditor:
             book.leave_open("the run has ended, and its replay has not said so yet")
         told = self._trajectories.told.values()
         verdicts = [judged for each in told for judged in each.verdicts.values()]
-        counts = (len(told), len(verdicts), sum(judged.outcome == "unjudged" for judged in verdicts))
+        counts = (
+            len(told) + self._asked.total,
+            len(verdicts),
+            sum(judged.outcome == "unjudged" for judged in verdicts),
+        )
         for run_ended, kept in self._ended:
             said = (run_ended.trajectories, run_ended.verdicts, run_ended.unjudged)
             if said != counts:

@@ -57,6 +57,14 @@ class Lane {
     }
   }
 
+  // A load's question: its T1 is all there is of the trajectory, and nothing waits. So it is answered from the memory
+  // as it is by now, and says as of when that was.
+  answerQuestion(task) {
+    const { segment, event_time_us } = this.newest
+    const answer = this.attempt(() => this.memory.answer(task.text, '', this.limits))
+    return this.inTrajectory('response', 'R1', { ...task, event_time_us }, { segment }, { phase: 'R1', ...answer })
+  }
+
   take(event) {
     switch (event.kind) {
       case 'observation':
@@ -64,12 +72,14 @@ class Lane {
         return
       case 'segment_closed': {
         const { segment } = event
+        this.newest = event
         const delta = this.attempt(() => this.memory.ingest(this.observations))
         this.observations = []
         this.snapshots.set(segment, this.memory.fork())
         return this.event('delta', `${this.name}/delta/${segment}`, event, { as_of: segment, segment, ...delta })
       }
       case 'task': {
+        if (this.started.questions) return this.answerQuestion(event)
         if (event.phase === 'T1') {
           const memory = this.started.isolation === 'shared' ? this.memory : this.snapshots.get(event.segment).fork()
           this.branches.set(event.trajectory, { segment: event.segment, memory, question: event.text })

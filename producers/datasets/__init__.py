@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from producers.datasets.egolife import read_srt, read_sync
-from producers.datasets.files import Layout, Progress, find_layouts
+from producers.datasets.files import Kind, Layout, Progress, find_layouts
 from producers.datasets.srt import Language
 from producers.datasets.streammembench import read_release
 from producers.datasets.writing import write_release
@@ -16,7 +16,16 @@ from producers.lifelog import Dataset
 from producers.synthetic import PREFIX, parse_synthetic, synthesise
 from simulator.errors import DatasetError
 
-__all__ = ["Language", "Layout", "Progress", "layouts_at", "read_dataset", "read_layout", "write_release"]
+__all__ = [
+    "Language",
+    "Layout",
+    "Progress",
+    "layouts_at",
+    "one_layout",
+    "read_dataset",
+    "read_layout",
+    "write_release",
+]
 
 _RELEASE_PARTS = ("segments", "evidence_tasks")
 
@@ -42,6 +51,29 @@ def layouts_at(path: str | Path) -> tuple[list[Layout], str | None]:
         known = "segments/ of StreamMemBench; Transcript/, DenseCaption/ (.srt), Sync/ (.json) of EgoLife"
         raise DatasetError(path, f"no lifelog: {content}; expected {known}")
     return layouts, stream
+
+
+def one_layout(
+    path: str | Path, language: Language = "en", kind: Kind | None = None
+) -> tuple[Layout, str | None]:
+    """The one dataset (of a kind) at or below a folder, by language where one folder holds both releases; and the
+    one stream that the path names, if it does. Raises DatasetError where there is none or there are several."""
+    layouts, stream = layouts_at(path)
+    if kind is not None:
+        found = ", ".join(sorted({layout.kind for layout in layouts}))
+        layouts = [layout for layout in layouts if layout.kind == kind]
+        if not layouts:
+            raise DatasetError(path, f"holds no {kind} dataset, only {found}")
+    chosen = layouts
+    asked_by_path = any(Path(path).resolve().is_relative_to(layout.path.resolve()) for layout in layouts)
+    if not asked_by_path and all(layout.kind == "streammembench" for layout in layouts):
+        other = {"en": "_zh", "zh": "_en"}.get(language)
+        chosen = [layout for layout in layouts if other is None or not layout.path.name.endswith(other)]
+    if len(chosen) != 1:
+        choices = ", ".join(str(layout.path) for layout in layouts)
+        reason = "holds several datasets" if chosen else f"has no release in language {language}"
+        raise DatasetError(path, f"{reason}: give one of {choices}")
+    return chosen[0], stream
 
 
 def read_layout(
@@ -75,19 +107,10 @@ def read_dataset(
     """
     if isinstance(path, str) and path.startswith(PREFIX):
         return _keep(synthesise(parse_synthetic(path)), streams)
-    layouts, stream = layouts_at(path)
-    chosen = layouts
-    asked_by_path = any(Path(path).resolve().is_relative_to(layout.path.resolve()) for layout in layouts)
-    if not asked_by_path and all(layout.kind == "streammembench" for layout in layouts):
-        other = {"en": "_zh", "zh": "_en"}.get(language)
-        chosen = [layout for layout in layouts if other is None or not layout.path.name.endswith(other)]
-    if len(chosen) != 1:
-        choices = ", ".join(str(layout.path) for layout in layouts)
-        reason = "holds several datasets" if chosen else f"has no release in language {language}"
-        raise DatasetError(path, f"{reason}: give one of {choices}")
+    layout, stream = one_layout(path, language)
     if stream is not None:
         streams = [stream] if streams is None else streams
-    return read_layout(chosen[0], language=language, streams=streams, progress=progress)
+    return read_layout(layout, language=language, streams=streams, progress=progress)
 
 
 def _keep(dataset: Dataset, streams: Collection[str] | None) -> Dataset:

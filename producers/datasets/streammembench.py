@@ -120,7 +120,8 @@ def parse_time_range(text: str) -> tuple[int, int] | None:
     return start, end if end >= start else end + DAY_US
 
 
-def _day_of(path: Path, stated: str | None) -> str:
+def day_of(path: Path, stated: str | None) -> str:
+    """The day that a file is of, by its name or else by what it states. Raises DatasetError where neither says."""
     for name in (path.name.split(".")[0], stated or ""):
         if (match := _DAY.fullmatch(name)) and int(match[1]) > 0:
             return f"DAY{int(match[1])}"
@@ -290,7 +291,7 @@ class _Stream:
         )
 
 
-def _by_stream(layout: Layout, part: str, report: Report) -> dict[str, list[Path]]:
+def files_by_stream(layout: Layout, part: str, report: Report) -> dict[str, list[Path]]:
     """Participant → its day files under `segments` or `evidence_tasks`; of evidence tasks in two versions of
     one day, the clean one."""
     found: dict[str, list[Path]] = {}
@@ -307,7 +308,7 @@ def _by_stream(layout: Layout, part: str, report: Report) -> dict[str, list[Path
         for path in sorted(paths, key=lambda p: not p.name.endswith(".clean.json")):
             if chosen.setdefault(path.name.split(".")[0], path) != path:
                 report.odd("second_version_left_out", path.relative_to(layout.path).as_posix())
-        found[name] = sorted(chosen.values(), key=lambda p: int(_day_of(p, None)[3:]))
+        found[name] = sorted(chosen.values(), key=lambda p: int(day_of(p, None)[3:]))
     return found
 
 
@@ -319,8 +320,8 @@ def read_release(
     (`$.items[3].tasks`)."""
     report = Report()
     report.counts.update(anchors=0, supporting_observations=0, supporting_matched=0, anchors_without_match=0)
-    segments = _by_stream(layout, "segments", report)
-    evidence = _by_stream(layout, "evidence_tasks", report)
+    segments = files_by_stream(layout, "segments", report)
+    evidence = files_by_stream(layout, "evidence_tasks", report)
     if unknown := sorted(set(streams or ()) - set(segments)):
         raise DatasetError(
             layout.path, f"no stream {', '.join(unknown)}; there is {', '.join(sorted(segments))}"
@@ -336,7 +337,7 @@ def read_release(
         stream = _Stream(name, report, english=not layout.path.name.endswith("_zh"))
         for path in segments[name]:
             day_file = files.json(path, _SegmentsFile)
-            stream.add_day(path, files.name(path), _day_of(path, day_file.day), day_file)
+            stream.add_day(path, files.name(path), day_of(path, day_file.day), day_file)
         if not stream.observations:
             report.odd("stream_without_observations", name)
             continue
@@ -345,7 +346,7 @@ def read_release(
         report.counts["segments"] += len(stream.segments)
         for path in evidence.get(name, ()):
             evidence_file = files.json(path, _EvidenceFile)
-            anchors.extend(stream.anchors(files.name(path), _day_of(path, evidence_file.day), evidence_file))
+            anchors.extend(stream.anchors(files.name(path), day_of(path, evidence_file.day), evidence_file))
     if not lifelogs:
         raise DatasetError(layout.path, "no observation in any of its segments")
     stream_order = {name: number for number, name in enumerate(lifelogs)}

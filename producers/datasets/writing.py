@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,13 @@ def _observation(observation: RawObservation, **more: str) -> Mapping[str, Any]:
     }
 
 
-def write_release(dataset: Dataset, path: str | Path) -> None:
+def write_release(
+    dataset: Dataset, path: str | Path, quotes: Mapping[str, Sequence[str]] | None = None
+) -> None:
     """Write a dataset in the release layout below `path` (made if missing). The layout keeps no clock time of
     an observation: reading it back spreads them over their segment. Observations need a stream index (all
-    readers give one)."""
+    readers give one). `quotes`: by an anchor's event id, what is quoted of each of its supporting observations; of
+    others, all that is said."""
     root = Path(path)
     for lifelog in dataset.lifelogs.values():
         by_day: dict[str, list[tuple[int, SegmentSpan]]] = defaultdict(list)
@@ -47,7 +50,10 @@ def write_release(dataset: Dataset, path: str | Path) -> None:
                 segment = _segment_json(lifelog, span)
                 segments.append(segment)
                 if number in anchors:
-                    evidence = [_anchor_json(lifelog, span, anchor) for anchor in anchors[number]]
+                    evidence = [
+                        _anchor_json(lifelog, span, anchor, (quotes or {}).get(anchor.id))
+                        for anchor in anchors[number]
+                    ]
                     items.append(
                         {"participant": lifelog.stream, "day": day, **segment, "evidence_anchors": evidence}
                     )
@@ -72,8 +78,11 @@ def _segment_json(lifelog: Lifelog, span: SegmentSpan) -> dict[str, Any]:
     }
 
 
-def _anchor_json(lifelog: Lifelog, span: SegmentSpan, anchor: AnchorEvent) -> dict[str, Any]:
+def _anchor_json(
+    lifelog: Lifelog, span: SegmentSpan, anchor: AnchorEvent, quotes: Sequence[str] | None
+) -> dict[str, Any]:
     supporting = [lifelog.observations[seq] for seq in anchor.supporting_seqs]
+    quotes = quotes or [o.text.partition(": ")[2] or o.text for o in supporting]
     day_us = DAY1_US + (int(span.day[3:]) - 1) * DAY_US
     window = f"{_clock(span.start_time_us, day_us)}-{_clock(span.end_time_us, day_us)}"
     return {
@@ -82,7 +91,7 @@ def _anchor_json(lifelog: Lifelog, span: SegmentSpan, anchor: AnchorEvent) -> di
         "evidence_type": anchor.evidence_type,
         "subject": anchor.subject,
         "supporting_observations": [
-            _observation(o, quote_hint=o.text.partition(": ")[2] or o.text) for o in supporting
+            _observation(o, quote_hint=quote) for o, quote in zip(supporting, quotes, strict=True)
         ],
         "source_span": {
             "time_window": window,

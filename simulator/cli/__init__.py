@@ -16,7 +16,10 @@ from simulator.cli import common
 _COMMANDS: Final[Mapping[str, str]] = {
     "demo": "Evaluate four memory systems on two made-up people's days.",
     "inspect": "Count what is in a dataset, and list its oddities.",
+    "anchors": "Make evidence and its tasks from a stream, check them, have them audited.",
     "systems": "List the built-in memory systems.",
+    "models": "List the configured models, and check what they can do.",
+    "cache": "Print what the cache of models' answers holds.",
     "run": "Evaluate memory systems on a dataset.",
     "retry": "Run again what stayed unjudged.",
     "scores": "Print what a run scored.",
@@ -26,6 +29,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "lag": "Print how far the roles of a run are behind.",
     "replay": "Publish a dataset's observations by the clock.",
     "load": "Offer a load to a memory system, and measure how late it remembers.",
+    "report": "Write what a load came to as an HTML page.",
     "ctl": "Pause, resume or speed up a running replay.",
     "worker": "Run one role as a process of its own, on a shared log.",
     "attach": "Attach your own memory system to a run.",

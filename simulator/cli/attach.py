@@ -57,9 +57,10 @@ def attach(
 ) -> None:
     """Attach a memory system to a run, from its own environment and process, until the run ends.
 
-    The run announces it with `--attach LABEL` and waits for it. Several may attach under one label and share the
-    wearers. One that dies can be attached again: it is rebuilt from the log. What it owes for longer than the run's
-    --answer-timeout is unjudged. Folders of memories that can't fork lie below $TMPDIR meanwhile.
+    The run, or `egostream load`, announces it with `--attach LABEL` and waits for it. Several may attach under one
+    label and share the wearers. One that dies can be attached again: it is rebuilt from the log. What it owes for
+    longer than the run's --answer-timeout is unjudged. Folders of memories that can't fork lie below $TMPDIR
+    meanwhile.
     Without Python: over HTTP (docs/http-agent.md), or over Kafka alone (`egostream asyncapi`).
     """
     spec = parse_spec(system)

@@ -55,6 +55,25 @@ language_option = click.option(
     show_default=True,
     help="Which language to read where there are two.",
 )
+models_option = click.option(
+    "--models",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where models are configured, in tables [models.NAME] (docs/models.md). [default: models.toml in this "
+    "folder, if there is one]",
+)
+cache_option = click.option(
+    "--cache",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where models' answers are kept, so that none is paid for twice. [default: egostream/models.db in "
+    "$XDG_CACHE_HOME, or ~/.cache]",
+)
+offline_option = click.option(
+    "--offline",
+    is_flag=True,
+    help="Ask no model: answers come from the cache alone, and what it lacks is counted.",
+)
 call_timeout_option = click.option(
     "--call-timeout",
     "call_timeout_s",

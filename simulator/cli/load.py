@@ -10,17 +10,17 @@ import click
 
 from producers.arrivals import Arrivals, Load
 from simulator.cli import common
-from simulator.cli.load_tables import show_found, show_report
-from simulator.cli.progress import Update, files_progress, progress_bar
+from simulator.cli.answer_tables import show_answers
+from simulator.cli.load_tables import show_report
+from simulator.cli.loads import check_extra, compare, show_progress, sweep, with_report
+from simulator.cli.metrics import Tell, metrics_options
+from simulator.cli.progress import files_progress
 from simulator.cli.run import note_attached
 from simulator.errors import ConfigError
-from simulator.eventtime import format_event_time
-from simulator.runfolder import LATENCY_NAME, SWEEP_NAME, log_path
+from simulator.runfolder import LATENCY_NAME, REPORT_NAME, log_path
 
 if TYPE_CHECKING:
-    from consumers.monitor import Progress
-    from simulator.load import LoadOptions
-    from simulator.sweep import Axis, Measured
+    from simulator.sweep import Axis
 
 _positive = click.FloatRange(min=0, min_open=True)
 
@@ -31,7 +31,11 @@ Examples:
   egostream load null --data synthetic:wearers=1 --rate 600 --duration 10 --out runs/load
   egostream load rag_raw --data EgoLifeCap/Sync --wearers 6 --observations-per-second 200 --out runs/six
   egostream load my_memory:MyMemory --data synthetic: --rate 3000 --arrivals poisson --out runs/mine
+  egostream load rag_raw --data synthetic: --rate 600 --questions-per-second 5 --arrivals poisson --out runs/asked
   egostream load rag_raw --data synthetic: --rate 600 --duration 20 --sweep rate --objective 'p99 < 2s' --out runs/most
+  egostream load rag_raw --data synthetic:wearers=4 --rate 600 --agents 4 --out runs/apart
+  egostream load --attach mine --data synthetic: --rate 600 --log kafka://127.0.0.1:9092 --out runs/theirs
+  egostream load --compare rag_raw:retrieval=bm25 rag_raw --data synthetic: --rate 600 --duration 20 --out runs/two
 """,
 )
 @click.argument("system", required=False)
@@ -92,15 +96,31 @@ Examples:
     help="How long to wait, after the last was due, for what is still owed. What has not come then is counted as "
     "unfinished, and the percentiles are too low.",
 )
+@click.option(
+    "--questions-per-second",
+    type=_positive,
+    metavar="Q",
+    help="Also ask: so many questions a second, of all lanes in turn, due by the clock as --arrivals says (those of a "
+    "regular load always meet an ingest at the same point, if the rates fit). Then ask the same memories again, idle.",
+)
+@click.option(
+    "--idle",
+    "idle_s",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="With --questions-per-second: how long to ask at the same rate once all is remembered and answered. "
+    "[default: a third of --duration, at most 20; with --sweep 0]",
+)
 @common.stream_option
 @common.language_option
+@common.models_option
 @click.option(
     "--calls-in-flight",
     type=click.IntRange(min=1),
     default=64,
     show_default=True,
     metavar="N",
-    help="Ingests under way at once.",
+    help="Ingests and answers under way at once.",
 )
 @common.call_timeout_option
 @click.option(
@@ -128,7 +148,8 @@ Examples:
     "--objective",
     metavar="OBJECTIVE",
     help="With --sweep: 'p99 < 2s' (p50, p90, p99, p99.9, max, of the time from due to remembered; us, ms, s, min), or "
-    "lag: that no lane falls ever further behind, by 2% of the time that passes. [default: lag]",
+    "'answer p99 < 500ms' (of the questions, from due to the answer read by a consumer), or lag: that no lane falls "
+    "ever further behind, by 2% of the time that passes. [default: lag]",
 )
 @click.option(
     "--tolerance",
@@ -144,9 +165,27 @@ Examples:
     default=1,
     show_default=True,
     metavar="N",
-    help="With --sweep: measure each of the two ends so many times more, to see whether they say the same again.",
+    help="With --sweep: measure each of the two ends so many times more, to see whether they say the same "
+    "again. From 3 on, the answer has an interval of its chance of keeping the objective.",
+)
+@click.option(
+    "--compare",
+    "compared",
+    nargs=2,
+    metavar="A B",
+    help="Instead of SYSTEM: offer the same load to both, one after the other, in --rounds rounds that swap who is "
+    "first, and give the ratio A/B of each figure with its spread. Each load is a run in a folder of its own in RUN.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="With --compare: how many ratios there are. Fewer than 5 tell nothing.",
 )
 @common.command_options
+@metrics_options
 def load(
     system: str | None,
     attached: str | None,
@@ -160,6 +199,8 @@ def load(
     duration_s: float,
     arrivals: Arrivals,
     drain_s: float,
+    questions_per_second: float | None,
+    idle_s: float | None,
     streams: tuple[str, ...],
     language: Literal["en", "zh", "both"],
     calls_in_flight: int,
@@ -170,37 +211,58 @@ def load(
     objective: str | None,
     tolerance: float,
     again: int,
+    models: Path | None,
+    compared: tuple[str, str] | None,
+    rounds: int,
+    tell: Tell | None,
     settings: common.Settings,
 ) -> int:
     """Offer observations to SYSTEM by the clock, whether or not it keeps up, and measure how late it remembers.
 
     SYSTEM is as after `egostream run --system`. Segments of the data are laid out anew, one after the other without
-    nights, so that each lane gets RATE times five minutes of life each five minutes. There are no tasks and no judges.
+    nights, so that each lane gets RATE times five minutes of life each five minutes. There are no judges, and no tasks
+    but the questions of --questions-per-second.
 
     Every latency runs from the moment at which a segment was DUE, not from when it was sent: a stall counts for all
     that it delayed. `as measured from the send` beside it shows what one would have missed.
 
-    Exit code 4 says that some segments failed or were not finished: the percentiles then hold for the others only.
+    All roles run in this process, or with --agents each in one of its own. An agent that is started elsewhere, in any
+    language, is measured with --attach: what it stamps by another machine's clock is corrected by the offset that the
+    log shows of it, which is printed with its error.
+
+    Questions are asked of a fork of the newest snapshot where SYSTEM declares that it forks cheaply, and else in turn
+    with the ingest, since nothing promised it that both run at once. The table says which.
+
+    Exit code 4 says that some segments or answers failed or were not finished: the percentiles then hold for the others
+    only. Of a sweep it says that there is no answer in reach, or that the measurements of an end did not agree; of a
+    comparison, that a figure can't be told.
 
     \b
     RUN gets
       log.db               the run itself
       latency.json         all numbers, read off the log, with the histograms (HdrHistogram) and the lag over time
-      latency-STAGE.hgrm   percentiles of each stage in microseconds, for HdrHistogram's plotters
+      latency-STAGE.hgrm   percentiles of each stage in microseconds, for HdrHistogram's plotters; those of questions
+                           are latency-answers-loaded-STAGE.hgrm and latency-answers-idle-STAGE.hgrm
+      report.html          all of it as one page that stands alone, with pictures: open it in a browser
       sweep.json           with --sweep: what was found; each load is in a folder beside it
+      compare.json         with --compare: what the rounds came to; each load is in a folder beside it
+
+    A comparison tells one figure by itself: A is better only where the whole interval of the median ratio is below 1
+    (above it for what should be high). With 5 rounds that holds for 93.75% of such intervals, so of two systems that
+    are alike, one figure in 16 looks different.
 
     Needs `pip install 'egostream[load]'`.
     """
-    try:
-        from simulator.load import LoadOptions, execute_load, plan_load
-        from simulator.sweep import LAG
-    except ModuleNotFoundError as error:
-        module = (error.name or "").partition(".")[0]
-        if module not in ("hdrh", "psutil"):
-            raise
-        raise ConfigError(
-            f"a load needs {module}, which is not installed: pip install 'egostream[load]'"
-        ) from error
+    if compared is not None and (system is not None or attached is not None):
+        raise ConfigError("give one SYSTEM (or --attach LABEL), or --compare A B and neither: one of the two")
+    if compared is not None and axis is not None:
+        raise ConfigError("--sweep looks at one system: give it without --compare")
+    check_extra()
+    from producers.questions import QuestionLoad
+    from simulator.cli.live import load_shown
+    from simulator.load import LoadOptions, execute_load, plan_load
+    from simulator.sweep import LAG
+
     options = LoadOptions(
         data=data,
         system=system or "",
@@ -216,19 +278,27 @@ def load(
             observations_per_second=observations_per_second,
             seed=seed,
         ),
+        questions=None
+        if questions_per_second is None
+        else QuestionLoad(per_second=questions_per_second, idle_s=0.0 if axis and idle_s is None else idle_s),
         drain_s=drain_s,
         language=language,
         streams=streams or None,
         calls_in_flight=calls_in_flight,
         call_timeout_s=call_timeout_s,
         overwrite=overwrite,
+        models=models,
     )
+    if idle_s is not None and questions_per_second is None:
+        raise ConfigError("--idle goes with --questions-per-second: it says how long to ask afterwards")
     if axis is not None and attached:
         raise ConfigError("--sweep makes one run after the other, and --attach is for one: one of the two")
     if axis is not None:
-        return _sweep(options, axis, objective or LAG, tolerance, again, settings)
+        return sweep(options, axis, objective or LAG, tolerance, again, tell, settings)
     if objective is not None:
         raise ConfigError("--objective goes with --sweep: it says what the sweep looks for")
+    if compared is not None:
+        return compare(options, compared, rounds, tell, settings)
     with files_progress("reading", settings.quiet) as files:
         plan = plan_load(options, progress=files)
     offered = plan.offered
@@ -238,67 +308,28 @@ def load(
             f"{offered.observations:,} observations, {segments:,} segments on {len(offered.lifelogs)} lanes, "
             f"{offered.rate:,.6g} × real time for {duration_s:g} s"
         )
+        if plan.questions is not None:
+            loaded, idle = len(plan.questions.loaded), len(plan.questions.idle)
+            common.note(
+                f"{loaded:,} questions meanwhile, and {idle:,} in {plan.questions.idle_s:g} s afterwards"
+            )
     note_attached(plan.plan)
     try:
-        with progress_bar("loading", settings.quiet) as update:
-            report = common.run_async(partial(execute_load, plan, partial(_show, update)))
+        with load_shown("loading", duration_s, drain_s, settings.quiet, show_progress, tell) as shown:
+            measure = partial(execute_load, plan, *shown)
+            report = common.run_async(partial(with_report, measure, out))
     except KeyboardInterrupt as error:
         raise common.StoppedError(f"stopped; what was published is in {log_url or log_path(out)}") from error
     if settings.json:
         common.print_json(report)
     else:
         show_report(report)
+        if report.answers is not None:
+            show_answers(report.answers)
         common.say(
-            f"\nThe log is {log_url or log_path(out)}; {LATENCY_NAME} and latency-*.hgrm are in {out}."
+            f"\nThe log is {log_url or log_path(out)}; {LATENCY_NAME} and latency-*.hgrm are in {out}.\n"
+            f"The report is {out / REPORT_NAME}."
         )
-    return common.EXIT_UNJUDGED if report.failed or report.unfinished else 0
-
-
-def _sweep(
-    options: LoadOptions, axis: Axis, objective: str, tolerance: float, again: int, settings: common.Settings
-) -> int:
-    """Exit code 4 says that there is no answer within reach, or that an end said now this and now that."""
-    from simulator.sweep import Objective
-    from simulator.sweeping import execute_sweep
-
-    aim = Objective.parse(objective)
-    asked = options.load
-    unit = "wearers" if axis == "wearers" else "× real time" if asked.rate is not None else "observations/s"
-
-    def tell(measured: Measured) -> None:
-        if not settings.quiet:
-            common.note(f"{measured.value:,.6g} {unit}: {'kept' if measured.kept else 'broken'}")
-
-    try:
-        with progress_bar("sweeping", settings.quiet) as update:
-            found = common.run_async(
-                partial(
-                    execute_sweep,
-                    options,
-                    axis,
-                    aim,
-                    tolerance=tolerance,
-                    again=again,
-                    tell=tell,
-                    show=partial(_show, update),
-                )
-            )
-    except KeyboardInterrupt as error:
-        raise common.StoppedError(f"stopped; the loads that were measured are in {options.out}") from error
-    if settings.json:
-        common.print_json(found)
-    else:
-        show_found(found, unit)
-        common.say(f"\n{SWEEP_NAME} and each load's folder are in {options.out}.")
-    return (
-        0
-        if found.agreed and found.highest_kept is not None and found.lowest_broken is not None
-        else common.EXIT_UNJUDGED
-    )
-
-
-def _show(update: Update, progress: Progress) -> None:
-    remembered = f"{progress.segments:,}/{progress.segments_total:,} segments remembered"
-    if progress.segments:
-        remembered = f"{format_event_time(progress.event_time_us)}, {remembered}"
-    update(progress.segments, progress.segments_total, remembered)
+    parts = () if report.answers is None else (report.answers.loaded, report.answers.idle)
+    lacking = any(part.failed or part.unfinished for part in (report, *parts))
+    return common.EXIT_UNJUDGED if lacking else 0

@@ -11,6 +11,7 @@ import anyio
 import click
 import msgspec
 
+from consumers.follow import watched
 from producers.control import obey_control
 from producers.datasets import read_dataset
 from producers.lanes import ReplayOptions
@@ -19,6 +20,7 @@ from producers.replayer import ReplayProgress, ReplayStats
 from producers.replayer import replay as replay_lifelogs
 from producers.timeline import Part
 from simulator.cli import common
+from simulator.cli.metrics import Tell, metrics_options, watching
 from simulator.cli.progress import Update, files_progress, progress_bar
 from simulator.cli.run import parse_rate
 from simulator.clock import Clock
@@ -72,6 +74,7 @@ Example, in two terminals:
 @common.stream_option
 @common.language_option
 @common.command_options
+@metrics_options
 def replay(
     data: str,
     out: Path,
@@ -84,6 +87,7 @@ def replay(
     for_s: float | None,
     streams: tuple[str, ...],
     language: Literal["en", "zh", "both"],
+    tell: Tell | None,
     settings: common.Settings,
 ) -> None:
     """Publish a dataset's observations by the clock, RATE times as fast as life.
@@ -142,7 +146,7 @@ def replay(
             clock = Clock(started.event_time_us, rate)
             show = partial(_show, update, span_us)
             stats = None
-            async with anyio.create_task_group() as tasks:
+            async with watched(log, started, watching(tell)), anyio.create_task_group() as tasks:
                 await tasks.start(obey_control, log, started, clock, wall_us(asked_us))
                 with anyio.move_on_after(math.inf if for_s is None else for_s):
                     stats = await replay_lifelogs(log, recorder, lifelogs, clock, options, progress=show)

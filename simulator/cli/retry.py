@@ -16,14 +16,24 @@ from simulator.cli.given import given_run
 from simulator.cli.progress import files_progress, progress_bar
 from simulator.cli.run import Outcome, note_attached, shown
 from simulator.results import audit_run, read_results
-from simulator.retry import plan_retry, run_retry
+from simulator.retry import RetryOptions, plan_retry, run_retry
 
 
 @click.command(epilog="Example: egostream retry runs/first")
 @click.argument("folder", type=common.FOLDER, metavar="RUN")
 @click.option("--data", metavar="PATH", help="Where the dataset is now. [default: where it was]")
+@common.models_option
+@common.cache_option
+@common.offline_option
 @common.command_options
-def retry(folder: Path, data: str | None, settings: common.Settings) -> int:
+def retry(
+    folder: Path,
+    data: str | None,
+    models: Path | None,
+    cache: Path | None,
+    offline: bool,
+    settings: common.Settings,
+) -> int:
     """Run again the trajectories of a finished RUN that stayed unjudged, and only those: where an agent, a memory
     system or a judge failed for good.
 
@@ -31,14 +41,17 @@ def retry(folder: Path, data: str | None, settings: common.Settings) -> int:
     RUN/retry-1 (then retry-2 and so on); RUN's own log stays as it is. `egostream scores RUN` counts a retried
     trajectory as its newest attempt left it, and says how many there are. The retry is audited as a run is.
 
-    Dataset, options and version must be those of the run. Stopped, the same command goes on.
+    Dataset, options, models, judges and version must be those of the run; --models and --cache say where they are now,
+    if not where they were. What a model answered the first time comes from the cache: only what failed is paid for.
+    Stopped, the same command goes on.
     """
 
     async def run() -> tuple[Scores, Certificate | None]:
         async with given_run(folder) as (log, started):
             results = await read_results(log, started, folder)
+            now = RetryOptions(data=data, models=models, cache=cache, offline=offline)
             with files_progress("reading", settings.quiet) as files:
-                plan = await anyio.to_thread.run_sync(partial(plan_retry, folder, results, data, files))
+                plan = await anyio.to_thread.run_sync(partial(plan_retry, folder, results, now, files))
             if plan is None:
                 if not settings.quiet:
                     common.note(f"every metric of {folder} is judged: there is nothing to retry")

@@ -14,11 +14,15 @@ import structlog
 
 from consumers.audit import Certificate, one_line
 from consumers.audit import render as render_audit
+from consumers.follow import Watcher
 from consumers.monitor import Progress
 from consumers.score_tables import render
 from consumers.scores import Scores
 from simulator.cli import common
+from simulator.cli.estimates import show_estimates
+from simulator.cli.metrics import Tell, metrics_options, watching
 from simulator.cli.progress import Update, files_progress, progress_bar, records_shown
+from simulator.estimate import estimate
 from simulator.events import Limits, RunStartedEvent
 from simulator.eventtime import format_event_time
 from simulator.plan import Plan, RunOptions, plan_run
@@ -41,6 +45,25 @@ def parse_rate(value: object) -> float:
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
+
+judge_option = click.option(
+    "--judge",
+    "judges",
+    multiple=True,
+    default=("official",),
+    show_default=True,
+    metavar="JUDGE",
+    help="official: token overlap, no model. Or a configured model, as A_eval and A_user (docs/judges.md). Given "
+    "several times, all judge every case, and the majority of them is the verdict.",
+)
+votes_option = click.option(
+    "--votes",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="How often a model judges each case; the majority counts.",
+)
 
 _OPTIONS = (
     click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it."),
@@ -154,6 +177,26 @@ _OPTIONS = (
     click.option(
         "--seed", type=int, default=0, show_default=True, help="For memory systems that draw random numbers."
     ),
+    judge_option,
+    votes_option,
+    click.option(
+        "--answers",
+        metavar="MODEL",
+        help="A configured model that answers from what each memory system found, at temperature 0. Systems that "
+        "answer by themselves (http, attached, most of your own) are left alone. [default: extraction]",
+    ),
+    click.option(
+        "--answer-tokens",
+        type=click.IntRange(min=1),
+        default=2000,
+        show_default=True,
+        metavar="TOKENS",
+        help="With --answers: tokens that the records in a prompt may have together, the same for all systems; a token "
+        "is four bytes.",
+    ),
+    common.models_option,
+    common.cache_option,
+    common.offline_option,
     click.option(
         "--canaries",
         type=click.IntRange(min=0),
@@ -197,10 +240,11 @@ def run_arguments(function: Callable[..., T]) -> Callable[..., T]:
         **asked: Any,
     ) -> T:
         limits = Limits(**{name: asked.pop(name) for name in Limits.__struct_fields__})
+        more = {name: asked.pop(name) for name in [*asked] if name not in RunOptions.__struct_fields__}
         options = RunOptions(
             **asked, log=log_url, streams=streams or None, answer_timeout_s=answer_timeout, limits=limits
         )
-        return function(*args, options=options, settings=settings)
+        return function(*args, options=options, settings=settings, **more)
 
     for option in reversed(_OPTIONS):
         with_options = option(with_options)
@@ -213,11 +257,20 @@ Examples:
   egostream run --data synthetic:wearers=1 --system rag_raw --out runs/tiny
   egostream run --data streammembench_v1_en --segments 100 --out runs/first \\
       --system null --system rag_raw --system bm25=rag_raw:retrieval=bm25
+  egostream run --data streammembench_v1_en --out runs/judged --dry-run \\
+      --models models.toml --answers small --judge large \\
+      --system rag_raw --system rag_ext:model=small
 """,
 )
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Run nothing: print what would be asked of models, in calls, tokens and money.",
+)
 @common.command_options
+@metrics_options
 @run_arguments
-def run(options: RunOptions, settings: common.Settings) -> int:
+def run(options: RunOptions, tell: Tell | None, settings: common.Settings, dry_run: bool) -> int:
     """Replay a dataset into memory systems, run every trajectory, judge, and score.
 
     A trajectory is: a task (T1), its answer, feedback, perhaps another answer, the commit of that
@@ -240,7 +293,12 @@ def run(options: RunOptions, settings: common.Settings) -> int:
     Stopped with Ctrl-C, what was done stays: `egostream scores` reads it, and the same command goes on from
     there.
     """
-    outcome = run_options(options, settings)
+    if dry_run:
+        with files_progress("reading", settings.quiet) as files:
+            found = estimate(plan_run(options, files))
+        common.print_json(found) if settings.json else show_estimates(found)
+        return 0
+    outcome = run_options(options, settings, watching(tell))
     out = options.out
     if settings.json:
         outcome.print_json()
@@ -278,9 +336,11 @@ class Outcome(NamedTuple):
         common.print_json({**msgspec.to_builtins(self.scores), "audit": self.audit})
 
 
-def run_options(options: RunOptions, settings: common.Settings) -> Outcome:
-    """Plan and execute with progress; write the results beside the log. Ctrl-C raises StoppedError, which
-    says what stays."""
+def run_options(
+    options: RunOptions, settings: common.Settings, watchers: tuple[Watcher, ...] = ()
+) -> Outcome:
+    """Plan and execute with progress; write the results beside the log. `watchers` read along. Ctrl-C raises
+    StoppedError, which says what stays."""
     with files_progress("reading", settings.quiet) as files:
         plan = plan_run(options, files)
     started = plan.started
@@ -289,7 +349,9 @@ def run_options(options: RunOptions, settings: common.Settings) -> Outcome:
     try:
         with progress_bar("running", settings.quiet) as update:
             scores = common.run_async(
-                partial(execute, plan, shown(started, update, "" if settings.quiet else _size(plan)))
+                partial(
+                    execute, plan, shown(started, update, "" if settings.quiet else _size(plan)), watchers
+                )
             )
     except KeyboardInterrupt as error:
         raise common.StoppedError(

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
+import anyio
 import click
 
 from adapters.registry import parse_spec
+from consumers.follow import follow
 from consumers.score_tables import render
 from consumers.scores import Scores
 from simulator.cli import common
+from simulator.cli.metrics import linger_option, lingering, open_server
 from simulator.cli.progress import files_progress, progress_bar
-from simulator.cli.run import run_arguments, shown
+from simulator.cli.run import judge_option, run_arguments, shown, votes_option
 from simulator.errors import ConfigError
+from simulator.models import ModelOptions
 from simulator.plan import RunOptions, plan_run
 from simulator.processes import until_input_ends
-from simulator.workers import agent_worker, conductor_worker, judge_worker, replayer_worker, scoreboard_worker
+from simulator.workers import (
+    agent_worker,
+    conductor_worker,
+    judge_worker,
+    replayer_worker,
+    run_on,
+    scoreboard_worker,
+)
+
+T = TypeVar("T")
 
 _log_needed = click.option(
     "--log",
@@ -43,13 +59,26 @@ _wait = click.option(
 )
 
 
+def _with_models(function: Callable[..., T]) -> Callable[..., T]:
+    """Add the options that say where models are; the command gets them as `models`."""
+
+    @functools.wraps(function)
+    def with_options(*args: Any, models: Path | None, cache: Path | None, offline: bool, **asked: Any) -> T:
+        return function(*args, models=ModelOptions(models=models, cache=cache, offline=offline), **asked)
+
+    for option in (common.offline_option, common.cache_option, common.models_option):
+        with_options = option(with_options)
+    return with_options
+
+
 @click.group(
     epilog="""\b
-A run in five processes, here on one machine:
+A run in six processes, here on one machine:
   egostream worker replayer --data synthetic:wearers=2 --system rag_raw --log kafka://127.0.0.1:9092 --out runs/k &
   egostream worker conductor --log kafka://127.0.0.1:9092 --run any &
   egostream worker judge --log kafka://127.0.0.1:9092 --run any &
   egostream worker agent --system rag_raw --log kafka://127.0.0.1:9092 --run any &
+  egostream worker metrics --listen 127.0.0.1:9100 --log kafka://127.0.0.1:9092 --run any &
   egostream worker scoreboard --log kafka://127.0.0.1:9092 --run any
 """
 )
@@ -89,14 +118,34 @@ def replayer(options: RunOptions, settings: common.Settings) -> None:
 @_log_needed
 @_run_needed
 @_wait
+@click.option("--answers", metavar="MODEL", help="The model that answers in this run, if one does.")
 @common.call_timeout_option
+@_with_models
 @common.command_options
 def agent(
-    system: str, log_url: str, run: str, wait_s: float, call_timeout_s: float, settings: common.Settings
+    system: str,
+    log_url: str,
+    run: str,
+    wait_s: float,
+    call_timeout_s: float,
+    answers: str | None,
+    models: ModelOptions,
+    settings: common.Settings,
 ) -> None:
     """Drive one memory system, or share its lanes with other agents of the same system."""
     spec = parse_spec(system)
-    common.run_async(partial(agent_worker, log_url, run, spec, wait_s=wait_s, call_timeout_s=call_timeout_s))
+    common.run_async(
+        partial(
+            agent_worker,
+            log_url,
+            run,
+            spec,
+            wait_s=wait_s,
+            call_timeout_s=call_timeout_s,
+            answers=answers,
+            models=models,
+        )
+    )
     if settings.json:
         common.print_json({"role": f"agent.{spec.label}", "ended": True})
 
@@ -105,10 +154,24 @@ def agent(
 @_log_needed
 @_run_needed
 @_wait
+@judge_option
+@votes_option
+@_with_models
 @common.command_options
-def judge(log_url: str, run: str, wait_s: float, settings: common.Settings) -> None:
-    """Judge deltas and responses, or share them with other judges."""
-    common.run_async(partial(judge_worker, log_url, run, wait_s=wait_s))
+def judge(
+    log_url: str,
+    run: str,
+    wait_s: float,
+    judges: tuple[str, ...],
+    votes: int,
+    models: ModelOptions,
+    settings: common.Settings,
+) -> None:
+    """Judge deltas and responses, or share them with other judges. The run must have been announced with the same
+    judges."""
+    common.run_async(
+        partial(judge_worker, log_url, run, wait_s=wait_s, judges=judges, votes=votes, models=models)
+    )
     if settings.json:
         common.print_json({"role": "judge", "ended": True})
 
@@ -137,6 +200,39 @@ def conductor(
     )
     if settings.json:
         common.print_json(ended)
+
+
+@worker.command(name="metrics", short_help="Serve the run's numbers in Prometheus's format.")
+@click.option(
+    "--listen",
+    required=True,
+    metavar="HOST:PORT",
+    help="Where to serve them, such as 127.0.0.1:9100; port 0 takes a free one. Whoever can reach it can read it.",
+)
+@linger_option
+@_log_needed
+@_run_needed
+@_wait
+@common.command_options
+def metrics(
+    listen: str, linger_s: float, log_url: str, run: str, wait_s: float, settings: common.Settings
+) -> None:
+    """Follow a run from its first event until it ends, and serve its numbers (docs/prometheus.md).
+
+    It reads only, and may be started and stopped at any time, also on a run that has ended. Beside a run it takes
+    nothing from the processes that are measured, as --metrics of `run`, `load` and `replay` does a little.
+    """
+
+    async def read() -> str:
+        async with run_on(log_url, run, wait_s) as (log, started):
+            await follow(log, started, anyio.Event(), server.set)
+            return started.run
+
+    with open_server(listen) as server:
+        with lingering(server, linger_s, settings.quiet):
+            followed = common.run_async(read)
+        if settings.json:
+            common.print_json({"role": "metrics", "run": followed, "url": server.url, "ended": True})
 
 
 @worker.command(name="scoreboard", short_help="Print what the run scored, once it has ended.")

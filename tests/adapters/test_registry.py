@@ -3,12 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from adapters.memory import Capabilities, MemorySystem
 from adapters.registry import SystemSpec, available, capabilities, open_system, parse_spec
 from adapters.systems.rag_raw import RagRawMemory
 from simulator.errors import ConfigError
 from tests.adapters.helpers import context, segment
+from tests.models.fakes import FakeModel
 
 OWN = """
 from adapters.memory import Answer, Capabilities, Delta
@@ -107,12 +109,13 @@ def test_specs_that_say_nothing_clear_are_refused(text: str, says: str) -> None:
 
 
 async def test_every_built_in_system_opens_and_keeps_the_protocol() -> None:
-    assert list(available()) == ["null", "oracle", "full_context", "rag_raw", "http"]
+    assert list(available()) == ["null", "oracle", "full_context", "rag_raw", "rag_ext", "http"]
     for name, summary in available().items():
         assert summary.endswith(".")
         assert ". " not in summary
-        spec = "http:url=http://127.0.0.1:1" if name == "http" else name
-        system = open_system(spec, context())
+        needed = {"http": "http:url=http://127.0.0.1:1", "rag_ext": "rag_ext:model=fake"}
+        spec = needed.get(name, name)
+        system = open_system(spec, replace(context(), model_of=FakeModel))
         assert isinstance(system, MemorySystem)
         assert capabilities(spec).privileged == (name == "oracle")
         assert capabilities(spec).fork == "cheap"
@@ -129,12 +132,14 @@ async def test_options_reach_the_system() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("rag_raw:topk=5", "no option 'topk': there are chunk_observations, retrieval, top_k"),
+        ("rag_raw:topk=5", "no option 'topk': there are chunk_observations, embedder, retrieval, top_k"),
         ("null:top_k=5", "no option 'top_k': it has none"),
         ("rag_raw:top_k=five", "top_k=five"),
         ("rag_raw:top_k=0", "at least 1"),
         ("rag_raw:retrieval=magic", "one of dense, bm25, hybrid"),
-        ("rag_raw:embedder=x", "no option 'embedder'"),
+        ("rag_raw:embedder=x", "no model 'x': name the file"),
+        ("rag_raw:encoder=x", "no option 'encoder'"),
+        ("rag_raw:embedder=x,retrieval=bm25", "leave embedder away"),
         ("no_such_module:Mine", "can't import 'no_such_module'.*built in are null"),
         (
             "own_broken:Mine",

@@ -20,9 +20,11 @@ from consumers.judging import run_judges
 from dev.kafka.brokers import Cluster
 from judges.deterministic import official_judges
 from judges.panel import JudgePanel
+from producers.arrivals import Load
 from producers.conduct import conduct
 from producers.datasets import read_dataset
 from producers.lanes import ReplayOptions
+from producers.questions import QuestionLoad
 from producers.replayer import replay
 from simulator.clock import Clock
 from simulator.events import (
@@ -37,12 +39,15 @@ from simulator.events import (
     VerdictEvent,
 )
 from simulator.intake import decode_records, read_to_end
+from simulator.load import LoadOptions, execute_load, plan_load
 from simulator.log import Log, open_log
 from simulator.log.protocol import Record, StoredRecord
 from simulator.plan import metrics_of
+from simulator.results import audit_run
 from simulator.topics import Recorder, Topics
 from tests.conftest import ROOT
 from tests.history import History
+from tests.kafka.helpers import url
 from tests.node import node_folder
 from tests.roles.harness import RUN, started_for
 from tests.roles.systems import Ledger
@@ -58,7 +63,10 @@ def node_agent() -> Path:
 
 @asynccontextmanager
 async def started_agent(script: Path, *arguments: str) -> AsyncIterator[anyio.abc.Process]:
-    async with await anyio.open_process(["node", script, "--run", RUN, *arguments]) as process:
+    command = ["node", script, *arguments]
+    async with await anyio.open_process(
+        command if "--run" in arguments else [*command, "--run", RUN]
+    ) as process:
         try:
             yield process
         finally:
@@ -115,6 +123,33 @@ async def test_an_agent_in_another_language_takes_part_in_a_run(
     check_events(history)
     check_records(records)
     check_memory(history, ablate_commit)
+
+
+async def test_an_agent_in_another_language_is_asked_under_load(
+    tmp_path: Path, kafka_broker: Cluster, node_agent: Path
+) -> None:
+    """It answers as of what its one memory holds by then, and the audit finds nothing in that."""
+    options = LoadOptions(
+        data=DATA,
+        attached="node",
+        out=tmp_path,
+        log=url(kafka_broker),
+        load=Load(duration_s=3, rate=3000, arrivals="poisson"),
+        questions=QuestionLoad(per_second=20),
+    )
+    plan = plan_load(options)
+    arguments = ("--broker", kafka_broker.bootstrap, "--run", plan.plan.started.run)
+    with anyio.fail_after(100):
+        async with started_agent(node_agent, *arguments) as process:
+            report = await execute_load(plan)
+            assert await process.wait() == 0
+    assert report.segments == report.remembered
+    assert report.answers is not None
+    assert report.answers.on == {"node": "unknown"}
+    for part in (report.answers.loaded, report.answers.idle):
+        assert part.due == part.answered > 5
+        assert part.stages["answered"] is not None
+    assert (await audit_run(tmp_path)).sound
 
 
 def check_events(history: History) -> None:

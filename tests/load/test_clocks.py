@@ -145,9 +145,11 @@ def test_a_conductor_on_another_machine_is_not_believed(capsys: pytest.CaptureFi
     ingest = report.stages["ingest"]  # by one clock, whichever
     assert ingest is not None
     assert ingest.p50_us == pytest.approx(5_000, rel=0.001)
-    assert report.remembered == 50
+    assert (report.remembered, report.lag, report.growth) == (50, (), None)
     show_report(report)
-    assert f"is not known, nor any time by it: {OTHER_CONDUCTOR}" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "lag      not known" in said
+    assert f"is not known, nor any time by it: {OTHER_CONDUCTOR}" in said
 
 
 def test_an_agent_s_clock_is_known_where_only_the_conductor_s_is_another() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumers.latency import LatencyFold, LatencyReport
+from consumers.process_use import UsePoint
 from simulator.events import (
     AnyEvent,
     DeltaEvent,
@@ -252,3 +253,27 @@ def test_pacing_and_what_the_process_used() -> None:
     (use,) = report.processes
     assert (use.samples, use.cpu, use.children_cpu) == (3, 0.25, 0.5)
     assert (use.rss_max_bytes, use.loop_lag_p50_us, use.loop_lag_max_us) == (1000, 30, 90)
+    assert use.points == ()  # nothing was due from which on to count the time
+
+    segment = whole("A", 0, 500_000, 500_010, 1_600_000)
+    (use,) = folded([*segment, sample(2, 30), sample(0, 10), sample(1, 90)]).processes
+    assert use.points == (
+        UsePoint(at_s=0.5, cpu=0.75, rss_bytes=1006, loop_lag_us=90),
+        UsePoint(at_s=1.5, cpu=0.75, rss_bytes=1005, loop_lag_us=30),
+    )
+
+
+@pytest.mark.parametrize(("segments", "step_s"), [(40, 0.1), (2000, 0.2), (20_000, 2.0)])
+def test_lag_is_told_at_some_hundred_moments_and_on_average_between(segments: int, step_s: float) -> None:
+    """A segment each 50 ms, each remembered 10 ms after it was due: 0.2 on average (Little's law)."""
+    fed: list[Fed] = []
+    for number in range(segments):
+        due_us = number * 50_000
+        fed += whole("A", number, due_us, due_us + 3, due_us + 9_998)
+    lag = folded(fed).lag
+    assert len(lag) <= 601
+    assert [point.at_s for point in lag[1:4]] == pytest.approx([step_s, 2 * step_s, 3 * step_s])
+    assert {round(point.mean_segments, 3) for point in lag[1:-1]} == {0.2}
+    last = lag[-1]
+    assert (last.due_observations, last.remembered_observations) == (segments, segments)
+    assert (last.segments, last.observations) == (0, 0)

@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ import anyio
 import anyio.to_thread
 import psutil
 import pytest
+from msgspec.structs import replace
+from structlog.testing import capture_logs
 
 from consumers.audit import audit_log
 from consumers.latency import STAGES, LatencyReport
@@ -23,10 +26,13 @@ from simulator.errors import ConfigError, ProcessError
 from simulator.events import DeltaEvent, ReadyEvent, SegmentClosedEvent
 from simulator.intake import decode_records, read_to_end
 from simulator.load import LoadOptions, execute_load, plan_load, read_latency
+from simulator.log import open_log
+from simulator.log.protocol import header_of
 from simulator.processes import run_processes
 from simulator.runfolder import log_path, open_run
 from simulator.timebase import BOOT
 from simulator.topics import Topics, boot_of, wall_of
+from simulator.workers import metered
 from tests.adapters.http_servers import server
 from tests.conftest import ROOT
 from tests.workers.fleet import EGOSTREAM, environment, fleet
@@ -68,13 +74,7 @@ async def test_roles_as_processes_are_measured_each_and_share_the_lanes(tmp_path
         records = [record async for record in read_to_end(log, [topics.control, topics.observations])]
     events = decode_records(started.run, records)[0]
     # nothing was due before both had two partitions each, and the load had said so
-    shares = {
-        dict(record.headers)[name]
-        for event, record in events
-        if isinstance(event, ReadyEvent)
-        for name in ("partitions",)
-        if name in dict(record.headers)
-    }
+    shares = {header_of(r.headers, "partitions") for event, r in events if isinstance(event, ReadyEvent)}
     assert {b"0,1", b"2,3"} <= shares
     (said_us,) = [
         wall_of(record.headers)
@@ -230,6 +230,21 @@ async def test_a_process_that_fails_says_its_last_words() -> None:
     (error, *_) = failed.value.exceptions
     assert isinstance(error, ProcessError)
     assert "missing required field" in str(error)
+
+
+async def test_without_psutil_an_agent_of_a_load_says_once_that_it_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = plan_load(options(tmp_path / "run")).plan.started
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    monkeypatch.delitem(sys.modules, "consumers.process_meter")
+    async with open_log(str(tmp_path / "log.db")) as log:
+        with capture_logs() as said:
+            async with metered(log, started, "agent.null.1"):
+                pass
+            async with metered(log, replace(started, identity={}), "agent.null.1"):
+                pass
+    assert [(line["event"], line["process"]) for line in said] == [("not_metered", "agent.null.1")]
 
 
 def attached_load(folder: Path, *system: object) -> LatencyReport:

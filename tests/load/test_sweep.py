@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producers.arrivals import Load
+from simulator.confidence import chance
 from simulator.errors import ConfigError
 from simulator.load import LoadOptions
-from simulator.sweep import Axis, Measured, Objective, Search, values
-from simulator.sweeping import execute_sweep
+from simulator.loads import execute_sweep
+from simulator.report.words import bracket_text, end_text
+from simulator.sweep import Axis, End, Measured, Objective, Search, values
 from tests.cli.helpers import egostream, one_line
 from tests.load.test_latency import folded, stalled_minute, whole
 from tests.load.test_theory import ONE_EACH
@@ -27,11 +29,12 @@ def test_a_search_finds_a_capacity_within_its_tolerance(
     for asked, value in enumerate(values(search)):
         search.tell(value, value <= capacity)
         assert asked < 60
-    found = search.found("lag", ())
+    found = search.found("lag", "× real time", ())
     assert found.highest_kept is not None
     assert found.lowest_broken is not None
-    assert found.highest_kept <= capacity < found.lowest_broken <= found.highest_kept * (1 + tolerance)
-    assert (found.kept_of, found.broken_of, found.agreed) == (2, 2, True)
+    low, high = found.highest_kept.value, found.lowest_broken.value
+    assert low <= capacity < high <= low * (1 + tolerance)
+    assert (found.highest_kept.of, found.lowest_broken.of, found.sure) == (2, 2, True)
 
 
 @given(st.integers(0, 300), st.integers(1, 300))
@@ -40,9 +43,10 @@ def test_a_search_finds_the_number_of_wearers_exactly(capacity: int, first: int)
     for value in values(search):
         assert value == int(value) >= 1
         search.tell(value, value <= capacity)
-    found = search.found("lag", ())
-    assert found.highest_kept == (capacity or None)
-    assert found.lowest_broken == capacity + 1
+    found = search.found("lag", "× real time", ())
+    assert (found.highest_kept and found.highest_kept.value) == (capacity or None)
+    assert found.lowest_broken is not None
+    assert found.lowest_broken.value == capacity + 1
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -52,20 +56,37 @@ def test_a_search_that_reaches_no_end_says_so(kept: bool) -> None:
         search = Search(axis, 3)
         for value in values(search):
             search.tell(value, kept)
-        found = search.found("lag", ())
+        found = search.found("lag", "× real time", ())
         assert (found.lowest_broken if kept else found.highest_kept) is None
+        assert not found.sure
+        assert bracket_text(found).startswith(f"Nothing in reach {'breaks' if kept else 'keeps'} it")
 
 
 def test_an_end_that_says_now_this_and_now_that_is_reported_as_it_is() -> None:
-    search = Search("rate", 100, again=2)
+    search = Search("rate", 100, again=3)
     said: list[float] = []
     for value in values(search):
         again = value in said
         said.append(value)
         search.tell(value, value <= 100 and not (again and value > 90))
-    found = search.found("lag", ())
-    assert (found.highest_kept, found.kept_times, found.kept_of) == (100, 1, 3)
-    assert not found.agreed
+    found = search.found("lag", "× real time", ())
+    kept, broken = found.highest_kept, found.lowest_broken
+    assert kept is not None
+    assert broken is not None
+    assert (kept.value, kept.kept_times, kept.of, kept.agreed) == (100, 1, 4, False)
+    # by the three after the first: that made it the end, so it says nothing of how sure that is
+    assert kept.chance == chance(0, 3)
+    assert (broken.kept_times, broken.of, broken.agreed, broken.chance) == (0, 4, True, chance(0, 3))
+    assert not found.sure
+    assert "do not agree" in bracket_text(found)
+    assert "kept in 1 of 4 measurements" in end_text(kept, found.unit)
+    assert "0% to 71% (95% interval" in end_text(kept, found.unit)
+
+
+def test_an_end_that_was_measured_twice_has_no_chance_to_tell() -> None:
+    end = End.measured(100, [True, True])
+    assert (end.chance, end.agreed) == (None, True)
+    assert "kept in 2 of 2 measurements, too few" in end_text(end, "wearers")
 
 
 def test_objectives_are_read_and_kept_or_broken() -> None:
@@ -139,8 +160,9 @@ def test_a_sweep_finds_the_known_capacity_of_a_memory(
     )
     assert found.highest_kept is not None
     assert found.lowest_broken is not None
-    assert found.highest_kept == pytest.approx(50, rel=0.05)
-    assert found.lowest_broken == pytest.approx(50, rel=0.07)
+    assert found.highest_kept.value == pytest.approx(50, rel=0.05)
+    assert found.lowest_broken.value == pytest.approx(50, rel=0.07)
+    assert found.unit == "observations/s"
     assert tuple(told) == found.points
     assert (tmp_path / "sweep" / "sweep.json").is_file()
 

@@ -1,0 +1,145 @@
+"""Several loads, one after the other, each a run in a folder of its own: a sweep, until a search knows what keeps an
+objective; a comparison, in which two systems take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import msgspec
+from msgspec.structs import replace
+
+from adapters.registry import capabilities
+from consumers.follow import Watcher
+from consumers.latency import LatencyReport
+from consumers.monitor import Progress
+from producers.datasets import read_dataset
+from producers.lifelog import Dataset
+from simulator.comparison import Comparison, Round, Side, compare
+from simulator.errors import ConfigError
+from simulator.files import write_whole
+from simulator.load import LoadOptions, execute_load, plan_load
+from simulator.runfolder import COMPARE_NAME, SWEEP_NAME
+from simulator.sweep import Axis, Found, Measured, Objective, Search, load_folder, values
+
+
+async def execute_sweep(
+    options: LoadOptions,
+    axis: Axis,
+    objective: Objective,
+    *,
+    tolerance: float = 0.05,
+    again: int = 1,
+    tell: Callable[[Measured], None] = lambda _: None,
+    show: Callable[[Progress], None] | None = None,
+    watchers: Iterable[Watcher] = (),
+) -> Found:
+    """Measure loads from the one in `options` on, each in a folder of its own below `options.out`; write and give what
+    was found. `tell` hears of each load, `watchers` read along with each. Raises what a load raises, and ConfigError
+    where the folder holds a sweep."""
+    load = options.load
+    unit = "wearers" if axis == "wearers" else "× real time" if load.rate is not None else "observations/s"
+    if axis == "wearers" and load.rate is None:
+        raise ConfigError(
+            "a sweep over wearers needs --rate: at --observations-per-second of all lanes together, more wearers are "
+            "no more load"
+        )
+    first = load.wearers or 1 if axis == "wearers" else load.rate or load.observations_per_second
+    if first is None:
+        raise ConfigError("give either --rate or --observations-per-second: the sweep begins there")
+    if objective.of_answers and options.questions is None:
+        raise ConfigError(f"the objective {objective.text!r} needs --questions-per-second")
+    search = Search(axis, first, tolerance=tolerance, again=again)
+    await _is_free(options)
+    dataset = await _read(options)
+    points: list[Measured] = []
+    for value in values(search):
+        if axis == "wearers":
+            at = replace(load, wearers=int(value))
+        elif load.rate is not None:
+            at = replace(load, rate=value)
+        else:
+            at = replace(load, observations_per_second=value)
+        out = options.out / load_folder(len(points) + 1, value)
+        report = await _one(replace(options, out=out, load=at), dataset, show, watchers)
+        measured = Measured(value=value, kept=objective.kept(report), report=report)
+        search.tell(value, measured.kept)
+        points.append(measured)
+        tell(measured)
+    found = search.found(objective.text, unit, tuple(points))
+    await anyio.to_thread.run_sync(_write, options.out / SWEEP_NAME, found)
+    return found
+
+
+async def execute_comparison(
+    options: LoadOptions,
+    systems: tuple[str, str],
+    rounds: int,
+    *,
+    tell: Callable[[int, Side, LatencyReport], None] = lambda *_: None,
+    show: Callable[[Progress], None] | None = None,
+    watchers: Iterable[Watcher] = (),
+) -> Comparison:
+    """Offer the load in `options` to both systems `rounds` times, A first in the first round, B first in the second;
+    write and give what came of it. Each round draws its arrivals by a seed of its own, the same for both. `tell` hears
+    of each load with its round, `watchers` read along with each. Raises what a load raises, and ConfigError where the
+    folder holds a comparison."""
+    if rounds < 1:
+        raise ConfigError(f"rounds is {rounds}: it must be at least 1")
+    for system in systems:  # else the second would be found wrong after the first was loaded
+        await anyio.to_thread.run_sync(capabilities, system)
+    await _is_free(options)
+    dataset = await _read(options)
+    done: list[Round] = []
+    for number in range(1, rounds + 1):
+        load = replace(options.load, seed=options.load.seed + number - 1)
+        order: tuple[Side, Side] = ("A", "B") if number % 2 else ("B", "A")
+        reports: dict[Side, LatencyReport] = {}
+        for side in order:
+            asked = replace(
+                options,
+                system=systems[side == "B"],
+                out=options.out / f"{number:02d}-{side}",
+                load=load,
+            )
+            reports[side] = await _one(asked, dataset, show, watchers)
+            tell(number, side, reports[side])
+        done.append(Round(first=order[0], a=reports["A"], b=reports["B"]))
+    comparison = compare(systems, done)
+    await anyio.to_thread.run_sync(_write, options.out / COMPARE_NAME, comparison)
+    return comparison
+
+
+async def _is_free(options: LoadOptions) -> None:
+    """Raise ConfigError where the folder holds several loads already. To be overwritten, their result goes first: else
+    that of before would stand beside the new loads until the last has ended."""
+    for name in (SWEEP_NAME, COMPARE_NAME):
+        path = anyio.Path(options.out / name)
+        if await path.exists():
+            if not options.overwrite:
+                raise ConfigError(
+                    f"{options.out} already holds a {name}: choose another --out, or pass --overwrite"
+                )
+            await path.unlink()
+
+
+async def _read(options: LoadOptions) -> Dataset:
+    read = partial(read_dataset, options.data, language=options.language, streams=options.streams)
+    return await anyio.to_thread.run_sync(read)
+
+
+async def _one(
+    options: LoadOptions,
+    dataset: Dataset,
+    show: Callable[[Progress], None] | None,
+    watchers: Iterable[Watcher],
+) -> LatencyReport:
+    plan = await anyio.to_thread.run_sync(plan_load, options, dataset)
+    return await execute_load(plan, show, watchers)
+
+
+def _write(path: Path, result: Found | Comparison) -> None:
+    write_whole(path, msgspec.json.format(msgspec.json.encode(result)) + b"\n")

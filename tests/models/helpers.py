@@ -1,0 +1,36 @@
+"""What the tests of models share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from adapters.endpoints import Endpoint, Models, ModelSettings
+from adapters.model import Ask, Message
+from tests.models.server import Script, Server
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a judge would ask for."""
+
+    outcome: Literal["pass", "fail"]
+    reason: str
+
+
+def asking(text: str, **fields: Any) -> Ask:
+    return Ask(messages=(Message(role="user", content=text),), **fields)
+
+
+@asynccontextmanager
+async def endpoint(
+    server: Server, script: Script | None = None, cache: Path | None = None, **settings: Any
+) -> AsyncIterator[tuple[Endpoint, Models]]:
+    """A model at a server that plays a script; by default nothing is kept."""
+    await server.play(script or Script())
+    configured = {"m": ModelSettings(base_url=server.url, model="scripted", **settings)}
+    async with Models(configured, cache=cache) as models:
+        yield models.model("m", role="test"), models
