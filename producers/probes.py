@@ -42,7 +42,7 @@ class Gold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """One question. `id` is opaque (`Ethan_Hunt/s31/q0`), for agents see it; `source_id` is the data set's own."""
+    """One question. `id` is opaque (`probe_id`), for agents see it; `source_id` is the data set's own."""
 
     id: str
     source_id: str
@@ -78,6 +78,11 @@ class ProbeSet(msgspec.Struct, frozen=True, kw_only=True):
     probes: Sequence[Probe]
     sessions: Mapping[str, Sequence[SessionSpan]] = {}
     """Stream → its sessions, where these are more than segments."""
+
+
+def probe_id(stream: str, segment: int, ordinal: int) -> str:
+    """`Ethan_Hunt/s30/p0`: the first of the probes asked after segment 30."""
+    return f"{stream}/s{segment}/p{ordinal}"
 
 
 def asked_text(probe: Probe) -> str:

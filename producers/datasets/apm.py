@@ -22,7 +22,7 @@ from producers import datasets
 from producers.apm_tasks import FAMILIES, Choice, Heartbeat, Registration, TaskFile, TrajectorySpec
 from producers.datasets.files import Files, Progress
 from producers.lifelog import SEGMENT_US, Dataset, Lifelog, RawObservation, Report, SegmentSpan
-from producers.probes import LETTERS, Gold, Probe, ProbeSet, SessionSpan, day_label
+from producers.probes import LETTERS, Gold, Probe, ProbeSet, SessionSpan, day_label, probe_id
 from producers.synthetic import PREFIX
 from simulator.errors import ConfigError, DatasetError
 from simulator.eventtime import format_event_time, parse_event_time
@@ -246,7 +246,7 @@ class _Trajectory:
             evidence = tuple(
                 s for session in probe.evidence_sessions for s in of_session.get(session, ()) if s <= segment
             )
-            opaque = f"{name}/s{segment}/q{ordinal}"
+            opaque = probe_id(name, segment, ordinal)
             probes.append(self._probe(opaque, name, segment, at, probe, evidence, kept))
         return _Made(Lifelog(name, observations, segments), spans, probes)
 

@@ -39,6 +39,7 @@ from producers.probes import (
     ProbeSet,
     as_event_time_us,
     day_label,
+    probe_id,
     split_option,
     stream_name,
 )
@@ -285,7 +286,7 @@ class _Stream:
                 self._report.odd("unknown_question_type", f"{spot}: {question.question_type}")
             probes.append(
                 Probe(
-                    id=f"{self.name}/s{segment}/q{ordinal}",
+                    id=probe_id(self.name, segment, ordinal),
                     source_id=spot,
                     stream=self.name,
                     segment=segment,
@@ -338,9 +339,10 @@ class _Stream:
         texts = [given] if isinstance(given, str) else given or []
         times = [time for text in texts for time in parse_times(text)]
         if not times:
-            report.odd(
-                "no_evidence_date" if not any(texts) else "unreadable_evidence_date", f"{spot}: {given}"
-            )
+            if any(texts):
+                report.odd("unreadable_evidence_date", f"{spot}: {given}")
+            else:
+                report.odd("no_evidence_date", spot)
         found: set[int] = set()
         for time in times:
             end_us = time.end_us if time.end_us is not None else time.start_us + 1

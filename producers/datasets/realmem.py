@@ -22,7 +22,7 @@ import msgspec
 
 from producers.datasets.files import Files, Progress
 from producers.lifelog import DAY_US, Dataset, Lifelog, RawObservation, Report, SegmentSpan, spread_us
-from producers.probes import Gold, Probe, ProbeSet, as_event_time_us, day_label, stream_name
+from producers.probes import Gold, Probe, ProbeSet, as_event_time_us, day_label, probe_id, stream_name
 from simulator.errors import DatasetError
 
 _NAME = re.compile(r"(.+)_dialogues(?:_\w+)?\.json", re.IGNORECASE)
@@ -282,7 +282,7 @@ class _User:
         report.counts["queries"] += 1
         report.counts["queries_with_gold"] += bool(gold)
         return Probe(
-            id=f"{self.name}/s{segment}/q{ordinal}",
+            id=probe_id(self.name, segment - 1, ordinal),
             source_id=source_id,
             stream=self.name,
             segment=segment - 1,

@@ -73,9 +73,9 @@ def test_sessions_are_cut_at_windows_and_probes(tmp_path: Path) -> None:
         assert all(span.start_time_us <= o.event_time_us < span.end_time_us for o in inside)
     assert sum(s.last_seq - s.first_seq + 1 for s in log.segments) == len(log.observations)
     assert [(p.source_id, p.segment, p.id) for p in found.probes] == [
-        ("q", 2, "t/s2/q0"),
-        ("r", 3, "t/s3/q0"),
-        ("h", 3, "t/s3/q1"),  # in the gap: nothing has happened since
+        ("q", 2, "t/s2/p0"),
+        ("r", 3, "t/s3/p0"),
+        ("h", 3, "t/s3/p1"),  # in the gap: nothing has happened since
     ]
     for probe in found.probes:  # all that had happened, and nothing later
         last = log.segments[probe.segment].last_seq

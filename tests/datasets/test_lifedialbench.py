@@ -90,7 +90,7 @@ def test_chunks_are_segments_and_questions_become_due_by_date(tmp_path: Path) ->
         "timescale": "10min",
     }
     assert (both.options, both.groups["format"], both.gold.segments) == ((), "open", (0, 1))
-    assert (late.segment, late.id) == (2, "EgoMem_A1_JAKE/s2/q0")
+    assert (late.segment, late.id) == (2, "EgoMem_A1_JAKE/s2/p0")
     assert asked_at_end(first, log).segment == 2
     assert found.dataset.report.oddities == {}
     assert [quarter_of(segment, 8) for segment in (-1, 0, 1, 2, 5, 7)] == [1, 1, 1, 2, 3, 4]

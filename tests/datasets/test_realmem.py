@@ -88,13 +88,13 @@ def test_sessions_are_segments_and_queries_come_before_their_own(tmp_path: Path)
     assert [o.event_time_us - monday for o in log.observations][:4] == [0, 6 * HOUR, 12 * HOUR, 18 * HOUR]
     assert log.segments[0].day == "DAY122"
     first, second = found.probes
-    assert (first.id, first.segment, first.text) == ("Ada/s2/q0", 1, "What do I like?")
+    assert (first.id, first.segment, first.text) == ("Ada/s1/p0", 1, "What do I like?")
     assert (first.gold.segments, first.gold.memories, first.gold.answer) == (
         (0, 1),
         ("likes coffee",),
         "Coffee.",
     )
-    assert (second.id, second.source_id, second.gold.segments) == ("Ada/s2/q1", "Q-2", (0,))
+    assert (second.id, second.source_id, second.gold.segments) == ("Ada/s1/p1", "Q-2", (0,))
     assert first.asked_time_us == monday + 5 * DAY_US
     assert first.groups == {"category": "Dynamic Updating", "session_type": "single_session", "topic": "Tea"}
     assert found.dataset.report.oddities == {}
