@@ -1,8 +1,9 @@
 """Rankings of whole sessions on RealMem's own data, by the published measures: recency, BM25, mean of turns, fused.
 
-    python benchmarks/bench_realmem.py [../shared/data/realmem] [--lexical]
+    python benchmarks/bench_realmem.py [DATA] [--lexical]
 
-Embedding the turns takes minutes on one core; `--lexical` leaves out what needs it.
+DATA is a file or a folder of them (default: realmem in $EGOSTREAM_DATA or ../shared/data). Embedding the turns takes
+minutes on one core; `--lexical` leaves out what needs it.
 """
 
 from __future__ import annotations
@@ -87,8 +88,12 @@ def dense_rankers(
 async def main() -> None:
     lexical = "--lexical" in sys.argv
     given = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
-    default = Path(os.environ.get("EGOSTREAM_DATA", "../shared/data")) / "realmem"
-    data = read_realmem(given[0] if given else default)
+    root = Path(os.environ.get("EGOSTREAM_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+    path = Path(given[0]) if given else root / "realmem"
+    if not path.exists():
+        print(f"no RealMem data at {path}: nothing is measured", file=sys.stderr)
+        return
+    data = read_realmem(path)
     embedder = None if lexical else default_embedder()
     users = await indexes(data, embedder)
     rankers = lexical_rankers(users)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -165,8 +165,3 @@ def replay_real_time_factor(processing_us: int, stream_us: int) -> float:
     if stream_us <= 0:
         raise ValueError("a stream of no duration has no real-time factor")
     return processing_us / stream_us
-
-
-def accuracy_by(answers: Mapping[str, Iterable[bool]]) -> dict[str, Mean]:
-    """Group → share of right answers."""
-    return {group: mean(float(right) for right in kept) for group, kept in answers.items()}
