@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Final
 
 import snowballstemmer
@@ -26,11 +27,13 @@ STOP_WORDS: Final = frozenset(_STOP_WORDS.split())
 """NLTK's English list (Snowball's, with the halves that contractions fall into at the apostrophe)."""
 
 _stemmer = snowballstemmer.stemmer("porter")
+_stemming = threading.Lock()  # the stemmer keeps the word that it works on in itself
 
 
 @functools.lru_cache(1 << 16)
 def _stem(word: str) -> str:
-    return str(_stemmer.stemWord(word))
+    with _stemming:
+        return str(_stemmer.stemWord(word))
 
 
 def english_terms(text: str) -> list[str]:

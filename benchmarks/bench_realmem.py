@@ -85,15 +85,7 @@ def dense_rankers(
     }
 
 
-async def main() -> None:
-    lexical = "--lexical" in sys.argv
-    given = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
-    root = Path(os.environ.get("EGOSTREAM_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
-    path = Path(given[0]) if given else root / "realmem"
-    if not path.exists():
-        print(f"no RealMem data at {path}: nothing is measured", file=sys.stderr)
-        return
-    data = read_realmem(path)
+async def main(data: ProbeSet, *, lexical: bool) -> None:
     embedder = None if lexical else default_embedder()
     users = await indexes(data, embedder)
     rankers = lexical_rankers(users)
@@ -115,4 +107,10 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    given = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    root = Path(os.environ.get("EGOSTREAM_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+    path = Path(given[0]) if given else root / "realmem"
+    if path.exists():
+        asyncio.run(main(read_realmem(path), lexical="--lexical" in sys.argv))
+    else:
+        print(f"no RealMem data at {path}: nothing is measured", file=sys.stderr)

@@ -23,6 +23,8 @@ _STATED = re.compile(
 )
 _STATED_CHINESE = re.compile(r"(?:答案|选项|选择|选)(?:是|为)?\s*[:(]?\s*([A-Za-z])(?![A-Za-z])")
 _ALSO = re.compile(r"[)\].*]*\s*(?:and(?:\s+also)?|or|&|/|,|\+|和|或|、)\s*[(\[]?([A-Za-z])(?![\w'\u2019])")
+_WORD_AFTER = re.compile(r"\s+(?!(?:because|since|as|and|or|is|was|for)\b)\w", re.IGNORECASE)
+_CAPITAL = re.compile(r"(?<![\w'\u2019])([A-Z])(?![\w'\u2019])")
 _MARKED = re.compile(r"\(([A-Za-z])\)|\*\*([A-Z])\*\*")
 
 
@@ -40,8 +42,8 @@ def read_letter(reply: str, options: Sequence[str]) -> Reading:
     """The one option that a reply names. `options` are their texts without letters, A first.
 
     In this order: a letter alone (`B`, `(b)`, `**B**`); one stated as the answer (`Answer: B. because ...`); one in
-    front (`B. in the drawer`); one in brackets; the whole text of one option. Wherever several options are named in
-    the same way, the reply is invalid: it is not for us to choose.
+    front (`B. in the drawer`); one in brackets; the whole text of one option; a capital that stands alone (`I think
+    B`). Wherever several options are named in the same way, the reply is invalid: it is not for us to choose.
     """
     text = unicodedata.normalize("NFKC", reply).strip()
     allowed = LETTERS[: len(options)]
@@ -51,7 +53,7 @@ def read_letter(reply: str, options: Sequence[str]) -> Reading:
         return _one({match[1].upper()}, allowed)
     if stated := _stated(text, allowed):
         return _one(stated, allowed)
-    if match := _LEADING.match(text):
+    if (match := _LEADING.match(text)) and (match[1].upper() in allowed or match[1] not in "Ii"):
         return _one({match[1].upper(), *_following(text, match.end(1), allowed)}, allowed)
     if several := _following(text, 1, allowed) if text[0].upper() in allowed else set():
         return _one({text[0].upper(), *several}, allowed)
@@ -60,8 +62,11 @@ def read_letter(reply: str, options: Sequence[str]) -> Reading:
     plain = _plain(text)
     if same := [letter for letter, option in zip(allowed, options, strict=True) if _plain(option) == plain]:
         return _one(set(same), allowed)
-    named = [letter for letter, option in zip(allowed, options, strict=True) if _holds(plain, _plain(option))]
-    return _one(set(named), allowed)
+    texts = dict(zip(allowed, map(_plain, options), strict=True))
+    held = {letter: option for letter, option in texts.items() if _holds(plain, option)}
+    # "on the top shelf" also holds the option "the shelf": what is within another that was named is not meant.
+    named = {a for a, one in held.items() if not any(_holds(b, one) and b != one for b in held.values())}
+    return _one(named or _capitals(text) & set(allowed), allowed)
 
 
 def answered(reading: Reading, golden: str) -> Answered:
@@ -97,9 +102,7 @@ def _stated(text: str, allowed: str) -> set[str]:
     for pattern in (_STATED, _STATED_CHINESE):
         for match in pattern.finditer(text):
             letter = match[1].upper()
-            # "the answer is a drawer" names no option: a lower-case article needs a mark or the end after it.
-            rest = text[match.end(1) :]
-            if match[1] in ("a", "i") and re.match(r"\s+\w", rest):
+            if _is_word(match[1], text[match.end(1) :]):
                 continue
             found |= {letter, *_following(text, match.end(1), allowed)}
     return found
@@ -109,11 +112,21 @@ def _following(text: str, end: int, allowed: str) -> set[str]:
     """Further letters in an enumeration: `B and C`, `B, C`."""
     found: set[str] = set()
     while (match := _ALSO.match(text, end)) and match[1].upper() in allowed:
-        if match[1] in ("a", "i") and re.match(r"\s+\w", text[match.end(1) :]):
+        if _is_word(match[1], text[match.end(1) :]):
             break
         found.add(match[1].upper())
         end = match.end(1)
     return found
+
+
+def _is_word(letter: str, rest: str) -> bool:
+    """Whether an A or I is the word, by what follows it: "Answer: A wooden kite" names no option by its letter."""
+    return letter in "AaIi" and _WORD_AFTER.match(rest) is not None
+
+
+def _capitals(text: str) -> set[str]:
+    """Capitals that stand alone, but for the words A and I: an A counts only at the end of something."""
+    return {m[1] for m in _CAPITAL.finditer(text) if m[1] != "I" and not _is_word(m[1], text[m.end(1) :])}
 
 
 def _one(letters: set[str], allowed: str) -> Reading:

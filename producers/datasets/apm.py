@@ -71,7 +71,7 @@ def read_apm(
         if not source.startswith(PREFIX) and data is None:
             source = str(file.parent / source)
         if source not in sources:
-            sources[source] = datasets.read_dataset(source, language=language)
+            sources[source] = datasets.read_dataset(source, language=language, progress=progress)
             digests.append(sources[source].digest)
         for number, trajectory in enumerate(tasks.trajectories):
             made = _Trajectory(file, f"$.trajectories[{number}]", trajectory, sources[source], report)

@@ -40,6 +40,11 @@ OPTIONS = ("In the drawer", "On the shelf", "By the door", "In the car")
         ("Answer: A", "A"),
         ("A", "A"),
         ("A. In the drawer", "A"),
+        ("Answer: A because she said so", "A"),
+        ("I think it's B.", "B"),
+        ("I'd say C, since Ada was there", "C"),
+        ("I, for one, looked by the door.", "C"),
+        ("It must be A.", "A"),
     ],
 )
 def test_a_letter_is_read(reply: str, letter: str) -> None:
@@ -62,12 +67,27 @@ def test_a_letter_is_read(reply: str, letter: str) -> None:
         ("Answer: A. No, the answer is B.", "several"),
         ("(A) and also (C)", "several"),
         ("In the drawer or in the car", "several"),
+        ("It is B or C", "several"),
     ],
 )
 def test_what_names_none_or_several_is_invalid(reply: str, reason: str) -> None:
     found = read_letter(reply, OPTIONS)
     assert found.letter is None
     assert reason in found.reason
+
+
+@pytest.mark.parametrize(
+    ("reply", "letter"),
+    [
+        ("Answer: A wooden kite", "C"),
+        ("The answer is a chess set", "B"),
+        ("A wooden kite", "C"),
+        ("She got a wooden kite, large and red", "C"),
+        ("A kite", "A"),
+    ],
+)
+def test_articles_are_no_letters(reply: str, letter: str) -> None:
+    assert read_letter(reply, ("kite", "A chess set", "a wooden kite")).letter == letter
 
 
 def test_invalid_is_not_wrong() -> None:
