@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from adapters.memory import Answer, Request
-from adapters.metering import estimated_tokens, spent
+from adapters.metering import estimated_tokens, first_token_s, spent
 from adapters.model import Ask, Message, Model
 from adapters.prompt import ADAPTER_PROMPTS, PromptLanguage, load_prompt
 from simulator.events import RetrievedRecord
@@ -45,7 +45,12 @@ class ModelResponder:
         messages = (system, user, *said_before)
         ask = Ask(messages=messages, temperature=0.0, seed=self._seed)
         said = await self._model.ask(ask)
-        return Answer(text=said.text.strip(), retrieved=tuple(used), usage=spent(said.usage))
+        return Answer(
+            text=said.text.strip(),
+            retrieved=tuple(used),
+            usage=spent(said.usage),
+            first_token_s=first_token_s(said.usage),
+        )
 
     def _within_budget(self, retrieved: Iterable[RetrievedRecord]) -> tuple[list[str], list[RetrievedRecord]]:
         shown: list[str] = []

@@ -7,6 +7,7 @@ what that took, in whatever task it does so.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,6 +25,7 @@ class Meter:
     """What has been noted since it was opened."""
 
     def __init__(self) -> None:
+        self.began_s = time.perf_counter()
         self.calls = 0
         self.cached = 0
         self.seconds = 0.0
@@ -55,6 +57,16 @@ def spent(usage: ModelUsage) -> Usage:
         meter.cached += usage.cached
         meter.seconds += usage.seconds
     return Usage(prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens, calls=1)
+
+
+def first_token_s(usage: ModelUsage) -> float | None:
+    """How long after the operation began the answer's first token was there, asked as soon as the answer is: what came
+    before the call counts, such as a search. None where it was not streamed, came from the cache, or is not metered."""
+    meter = _open.get()
+    if meter is None or usage.first_token_s is None:
+        return None
+    rest_s = usage.seconds - usage.first_token_s
+    return max(0.0, time.perf_counter() - meter.began_s - rest_s)
 
 
 def added(*usages: Usage) -> Usage:

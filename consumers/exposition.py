@@ -179,6 +179,14 @@ METRICS: Final = (
         "histogram",
         "seconds",
     ),
+    Metric(
+        "answer_latency_seconds",
+        "How long after a question of a load was DUE its answer was read by a consumer. Failed answers have none.",
+        lambda state: state.answers,
+        ("system",),
+        "histogram",
+        "seconds",
+    ),
     # --- trajectories
     Metric(
         "trajectories_begun",
@@ -203,7 +211,7 @@ METRICS: Final = (
     Metric(
         "open_branches",
         "Isolated forks of memories that open trajectories hold: one each, two from the commit on with the commit "
-        "ablation, none with --isolation shared.",
+        "ablation; none with --isolation shared, nor for a load's questions that are answered in turn with the ingest.",
         _system(lambda state: state.open_branches),
         ("system",),
     ),
@@ -240,8 +248,8 @@ METRICS: Final = (
     # --- what it takes, and what goes wrong
     Metric(
         "model_tokens",
-        "Tokens of language models that memory systems say an ingest, an answer, a commit, or a branch made by replay "
-        "took: of the prompt, or of the completion.",
+        "Tokens of language models that an ingest, an answer, a commit, a branch made by replay, or judging took, by "
+        "what those say: of the prompt, or of the completion. One from the cache counts as when it was paid for.",
         _count("tokens"),
         ("system", "call", "kind"),
         "counter",

@@ -19,8 +19,9 @@ import msgspec
 
 from consumers.lags import Lags, LaneState, Recent, StreamState
 from consumers.process_use import Sample
+from consumers.spending import cast_votes
 from consumers.status import role_of
-from consumers.windows import WINDOW_S, Buckets, Counted
+from consumers.windows import WINDOW_S, Buckets, Counted, RecentTimes, percentile
 from simulator.events import (
     AnyEvent,
     CommitEvent,
@@ -33,6 +34,7 @@ from simulator.events import (
     ObservationEvent,
     Outcome,
     ProcessSampleEvent,
+    ReadyEvent,
     ReplayEndedEvent,
     ResponseEvent,
     RunEndedEvent,
@@ -69,7 +71,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """All of it at one moment; nothing in it changes any more.
 
     `begun_us`: when the first observation was due, or published if none is due by a clock. `counts`: name → label
-    values → number (see `Gauges.__init__`). `latency`: (system, stage); `calls`: (system, call).
+    values → number (see `Gauges.__init__`). `latency`: (system, stage); `calls`: (system, call); `answers`: (system),
+    of a load's questions, from due to read by a consumer.
     """
 
     started: RunStartedEvent
@@ -82,6 +85,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     counts: Mapping[str, Mapping[Labels, int]]
     latency: Mapping[Labels, Counted]
     calls: Mapping[Labels, Counted]
+    answers: Mapping[Labels, Counted]
+    answers_us: tuple[int | None, int | None]
+    """p50 and p99 of the newest 10 seconds."""
     open_trajectories: Mapping[str, int]
     open_branches: Mapping[str, int]
     processes: Mapping[str, ProcessState]
@@ -95,6 +101,8 @@ class _Trajectory(msgspec.Struct):
 
     system: str
     begun: bool = False
+    due_us: int | None = None
+    """Of a question."""
     branches: int = 1
 
 
@@ -119,14 +127,21 @@ class Gauges:
             "closed": _zeros(systems, ("whole", "early")),
             "verdicts": _zeros(systems, METRICS[: 5 if started.ablate_commit else 4], get_args(Outcome)),
             "dead": _zeros(topics),
-            "tokens": _zeros(systems, (*CALLS, "replay"), ("prompt", "completion")),
-            "model_calls": _zeros(systems, (*CALLS, "replay")),
+            "tokens": _zeros(systems, (*CALLS, "replay", "judge"), ("prompt", "completion")),
+            "model_calls": _zeros(systems, (*CALLS, "replay", "judge")),
             "events": _zeros(topics),
         }
         self._calls = {(system, call): Buckets() for system in systems for call in CALLS}
         self._open: dict[str, _Trajectory] = {}
         self._closed: dict[str, bool] = {}
         """Trajectory → whether its T1 was read."""
+        asked = systems if started.questions is not None else ()
+        self._answers: dict[Labels, Buckets] = {(system,): Buckets() for system in asked}
+        self._received_us: dict[str, int] = {}
+        """Question that was closed before its T1 was read → when its answer was."""
+        self._took = RecentTimes()
+        self._forking: set[str] = set()
+        """Systems whose agents say that they answer on forks."""
         self._buried: set[str] = set()
         self._samples: dict[str, deque[Sample]] = {}
         self._last_us = dict.fromkeys(
@@ -173,15 +188,19 @@ class Gauges:
             case TaskEvent() | ResponseEvent() | FeedbackEvent() | CommitEvent() | CommittedEvent():
                 self._take_part(event, headers)
             case TrajectoryClosedEvent():
-                self._close(event)
+                self._close(event, headers)
             case VerdictEvent():
                 self._count("verdicts", _system(event.lane), event.metric, event.outcome)
+                for vote in cast_votes(event.votes):
+                    self._spend(_system(event.lane), "judge", vote.usage)
             case DeadLetterEvent():
                 if event.id not in self._buried:  # several readers may bury one record
                     self._buried.add(event.id)
                     self._count("dead", event.topic.rpartition(".")[2])
             case ProcessSampleEvent():
                 self._take_sample(event, headers)
+            case ReadyEvent(means="fork"):
+                self._forking.update(one for one in self._started.systems if agent_role(one) == event.role)
             case ReplayEndedEvent():
                 self._replayed = True
             case RunEndedEvent():
@@ -208,7 +227,7 @@ class Gauges:
             case TaskEvent():
                 self._count("tasks", system, event.phase)
                 if event.phase == "T1":
-                    self._begin(event.trajectory, system)
+                    self._begin(event.trajectory, system, wall_of(headers, "due_us"))
             case ResponseEvent():
                 self._count("responses", system, event.phase, "answered" if event.error is None else "failed")
                 self._spend(system, "answer", event.usage)
@@ -226,28 +245,41 @@ class Gauges:
                 self._spend(system, "replay", event.replayed.usage)
                 self._time(system, "commit", headers)
 
-    def _begin(self, key: str, system: str) -> None:
+    def _begin(self, key: str, system: str, due_us: int | None) -> None:
         if (known := self._closed.get(key)) is not None:
             self._closed[key] = True
+            self._answered(system, due_us, self._received_us.pop(key, None))
         else:
             trajectory = self._open.setdefault(key, _Trajectory(system))
-            known, trajectory.begun = trajectory.begun, True
+            known, trajectory.begun, trajectory.due_us = trajectory.begun, True, due_us
         if not known:
             self._count("begun", system)
 
-    def _close(self, event: TrajectoryClosedEvent) -> None:
-        if event.trajectory in self._closed:
+    def _close(self, event: TrajectoryClosedEvent, headers: Headers) -> None:
+        key, system = event.trajectory, _system(event.lane)
+        if key in self._closed:
             return
-        trajectory = self._open.pop(event.trajectory, None)
-        self._closed[event.trajectory] = trajectory is not None and trajectory.begun
-        self._count("closed", _system(event.lane), "early" if event.reason else "whole")
+        trajectory = self._open.pop(key, None)
+        begun = self._closed[key] = trajectory is not None and trajectory.begun
+        self._count("closed", system, "early" if event.reason else "whole")
+        received_us = None if event.reason else wall_of(headers, "read_us")
+        if self._started.questions is None or received_us is None:
+            return
+        if trajectory is not None and begun:
+            self._answered(system, trajectory.due_us, received_us)
+        else:
+            self._received_us[key] = received_us
+
+    def _answered(self, system: str, due_us: int | None, received_us: int | None) -> None:
+        """A question's answer was read by the conductor: nothing but that closes its trajectory."""
+        if due_us is not None and received_us is not None and not self._lags.conductor_apart:
+            self._answers[system,].record(received_us - due_us)
+            self._took.add(received_us, max(0, received_us - due_us))
 
     def _spend(self, system: str, call: str, usage: Usage) -> None:
         self._counts["tokens"][system, call, "prompt"] += usage.prompt_tokens
         self._counts["tokens"][system, call, "completion"] += usage.completion_tokens
-        self._counts["model_calls"][system, call] += getattr(
-            usage, "calls", 0
-        )  # by what asks models, if it says
+        self._counts["model_calls"][system, call] += usage.calls
 
     def _time(self, system: str, call: str, headers: Headers) -> None:
         began_us, ended_us = wall_of(headers, "began_us"), wall_of(headers, "ended_us")
@@ -271,11 +303,12 @@ class Gauges:
         """How it stands. `now_us`: the wall time up to which everything was fed."""
         systems = self._started.systems
         begun = [one for one in self._open.values() if one.begun]
-        branched = begun if self._started.isolation == "branch" else []
+        forks = systems if self._started.isolation == "branch" else self._forking
         trajectories, branches = Counter(dict.fromkeys(systems, 0)), Counter(dict.fromkeys(systems, 0))
         trajectories.update(one.system for one in begun)
-        for one in branched:
-            branches[one.system] += one.branches
+        for one in begun:
+            branches[one.system] += one.branches if one.system in forks else 0
+        took_us = self._took.values(now_us)
         return State(
             started=self._started,
             begun_us=self._lags.begun_us,
@@ -287,6 +320,8 @@ class Gauges:
             counts={name: dict(counts) for name, counts in self._counts.items()},
             latency=self._lags.latency(),
             calls={labels: buckets.counted() for labels, buckets in self._calls.items()},
+            answers={labels: buckets.counted() for labels, buckets in self._answers.items()},
+            answers_us=(percentile(took_us, 50), percentile(took_us, 99)),
             open_trajectories=dict(trajectories),
             open_branches=dict(branches),
             processes={name: _process(samples) for name, samples in sorted(self._samples.items())},

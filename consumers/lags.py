@@ -130,6 +130,8 @@ class Lags:
         self._by_release = started.anchors == 0
         self._boot: str | None = None
         """Whose clock the replayer has: known once the run's first event was read. Empty: all are by one."""
+        self.conductor_apart = False
+        """Whether a conductor has another."""
         stages = STAGES if self._by_release else STAGES[:-1]
         self._latency = {(system, stage): Buckets() for system in started.systems for stage in stages}
         self._due, self._due_segments = RateWindow(), RateWindow()
@@ -207,7 +209,9 @@ class Lags:
     def released(self, event: SegmentReleasedEvent, headers: Headers) -> None:
         """Take a release in."""
         if self._by_release and (lane := self._lanes.get(event.lane)) is not None:
-            lane.releases.append((event.segment, wall_of(headers, "read_us"), boot_of(headers)))
+            boot = boot_of(headers)
+            self.conductor_apart |= self._boot is not None and not self._is_ours(boot)
+            lane.releases.append((event.segment, wall_of(headers, "read_us"), boot))
             self._release(lane)
 
     def give_up(self, lane: str) -> None:

@@ -404,11 +404,13 @@ class Lane:
                     "T2 of the uncommitted arm, but the commit did not keep that branch", (cause.id,)
                 )
             answer = await self._call("answer", lambda: memory.answer(request), Answer)
-            if answer.first_token_s is not None:
-                self._first_token_s[response.id] = self._checked_s(answer.first_token_s)
-            return self._written("answer", response, answer)
+            first_s = None if answer.first_token_s is None else self._checked_s(answer.first_token_s)
+            response = self._written("answer", response, answer)
         except MemorySystemError as failure:
             return self._failed(response, failure)
+        if first_s is not None:
+            self._first_token_s[response.id] = first_s
+        return response
 
     async def _call(self, operation: str, function: Callable[[], Awaitable[T]], gives: type[T]) -> T:
         try:

@@ -27,10 +27,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import count
-from operator import attrgetter
-from statistics import fmean, median
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -39,6 +36,7 @@ from msgspec.structs import replace
 from consumers.answers import AnswersFold, AnswersReport
 from consumers.clocks import ClockId, ClockOffset, Exchange, other_clocks
 from consumers.histogram import Histogram, Percentiles
+from consumers.lag_points import Change, Due, LagPoint, at_moment, growth_of, lag_over_time
 from consumers.lags import STAGES
 from consumers.process_use import ProcessUse, Sample, used
 from simulator.events import (
@@ -58,22 +56,6 @@ from simulator.waits import role_of_lane
 BESIDE: Final = ("ingest", "from_send")
 BY_AGENT: Final = ("read", "begun", "ended", "written")
 """The stages that the agent stamps: by its clock."""
-MOST_POINTS: Final = 600
-
-
-class LagPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the lanes were behind at a moment: segments that were due and not remembered, the observations in them,
-    and how much event time the lane that is furthest behind lacked. `due_observations` and `remembered_observations`:
-    of all segments that had been due and had been remembered until then. `mean_segments`: over the time since the point
-    before, of which a moment may show anything (where segments are due at such moments, always one more)."""
-
-    at_s: float
-    segments: int
-    observations: int
-    event_time_s: float
-    mean_segments: float = 0.0
-    due_observations: int = 0
-    remembered_observations: int = 0
 
 
 class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,14 +103,6 @@ class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
     is smaller says nothing."""
 
 
-class _Due(msgspec.Struct, frozen=True):
-    due_us: int
-    published_us: int | None
-    event_time_us: int
-    start_time_us: int
-    observations: int
-
-
 class _Result(msgspec.Struct, frozen=True):
     clock: ClockId
     failed: bool
@@ -149,25 +123,12 @@ class _Result(msgspec.Struct, frozen=True):
         return replace(self, times_us=tuple(us and us - late_us for us in self.times_us))
 
 
-class _Change(msgspec.Struct, frozen=True):
-    """A segment of one lane became due (`sign` 1), or was remembered or had failed (-1)."""
-
-    at_us: int
-    sign: int
-    lane: str
-    segment: _Due
-    failed: bool = False
-
-
-_at = attrgetter("at_us")
-
-
 class LatencyFold:
     """Feed it every event of a run with its headers, then ask for the report."""
 
     def __init__(self, started: RunStartedEvent) -> None:
         self._started = started
-        self._due: dict[tuple[str, int], _Due] = {}
+        self._due: dict[tuple[str, int], Due] = {}
         self._results: dict[tuple[str, int], _Result] = {}
         self._released: dict[str, dict[int, int]] = {}
         """Lane → released segment → when its delta, and all before it, had been read."""
@@ -200,7 +161,7 @@ class LatencyFold:
             case SegmentClosedEvent():
                 due_us = wall_of(headers, "due_us")
                 if due_us is not None:
-                    self._due[event.stream, event.segment] = _Due(
+                    self._due[event.stream, event.segment] = Due(
                         due_us,
                         wall_of(headers),
                         event.event_time_us,
@@ -232,17 +193,17 @@ class LatencyFold:
         results, clocks = self._on_one_clock(remembered_us)
         histograms = {name: Histogram() for name in (*STAGES, *BESIDE)}
         by_lane: dict[str, Histogram] = {}
-        changes: list[_Change] = []
+        changes: list[Change] = []
         counts: Counter[str] = Counter()
         for system in self._started.systems:
             for stream in self._started.streams:
                 lane = f"{system}@{stream}"
                 of_lane = by_lane.setdefault(lane, Histogram())
                 changes += self._lane(lane, stream, results, remembered_us, histograms, of_lane, counts)
-        changes.sort(key=_at)
-        lag, highest, duration_s = _lag(changes)
+        changes.sort(key=at_moment)
+        lag, highest, duration_s = lag_over_time(changes)
         if counts["untimed"]:  # these are over, and nobody knows since when
-            lag, highest = (), _lag(())[1]
+            lag, highest = (), lag_over_time(())[1]
         due = [change for change in changes if change.sign > 0]
         done = [change for change in changes if change.sign < 0 and not change.failed]
         due_s = (due[-1].at_us - due[0].at_us) / 1e6 if due else 0.0
@@ -267,7 +228,7 @@ class LatencyFold:
             offered_segments_per_s=_per(len(due) - 1, due_s),
             achieved_observations_per_s=_per(sum(change.segment.observations for change in done[1:]), done_s),
             achieved_segments_per_s=_per(len(done) - 1, done_s),
-            growth=_growth(changes),
+            growth=growth_of(changes),
             pacing=self._pacing.percentiles(),
             stages={name: histogram.percentiles() for name, histogram in histograms.items()},
             by_lane={lane: histogram.percentiles() for lane, histogram in by_lane.items()},
@@ -341,12 +302,12 @@ class LatencyFold:
         histograms: dict[str, Histogram],
         of_lane: Histogram,
         counts: Counter[str],
-    ) -> Iterable[_Change]:
+    ) -> Iterable[Change]:
         """Count one lane's segments and their latencies; gives when its lag changed."""
         for segment in sorted(number for of, number in self._due if of == stream):
             due = self._due[stream, segment]
             counts["segments"] += 1
-            yield _Change(due.due_us, 1, lane, due)
+            yield Change(due.due_us, 1, lane, due)
             result = results.get((lane, segment))
             if result is None:
                 continue
@@ -356,7 +317,7 @@ class LatencyFold:
             if over_us is None:
                 counts["untimed"] += 1
             else:
-                yield _Change(over_us, -1, lane, due, result.failed)
+                yield Change(over_us, -1, lane, due, result.failed)
             if result.failed:
                 counts["failed"] += 1
                 continue
@@ -393,83 +354,3 @@ def _errors(clocks: Iterable[ClockOffset]) -> dict[str, float]:
 
 def _per(count: int, seconds: float) -> float | None:
     return count / seconds if count > 0 and seconds > 0 else None
-
-
-def _growth(changes: Sequence[_Change]) -> float | None:
-    took: dict[str, list[tuple[int, int]]] = {}
-    for change in changes:
-        if change.sign < 0 and not change.failed:
-            took.setdefault(change.lane, []).append((change.segment.due_us, change.at_us))
-    found: list[float] = []
-    for pairs in took.values():
-        quarter = len(pairs) // 4
-        if quarter < 2:
-            continue
-        pairs.sort()
-        second, last = pairs[quarter : 2 * quarter], pairs[-quarter:]
-        between_us = fmean(due for due, _ in last) - fmean(due for due, _ in second)
-        if between_us > 0:
-            late_us = median(end - due for due, end in last) - median(end - due for due, end in second)
-            found.append(late_us / between_us)
-    return max(found, default=None)
-
-
-def _lag(changes: Sequence[_Change]) -> tuple[tuple[LagPoint, ...], LagPoint, float]:
-    """The lag each tenth of a second (or more, if that would be too many points), the greatest of each, and how long it
-    took. `changes` by their time."""
-    nothing = LagPoint(at_s=0.0, segments=0, observations=0, event_time_s=0.0)
-    if not changes:
-        return (), nothing, 0.0
-    first_us, span_s = changes[0].at_us, (changes[-1].at_us - changes[0].at_us) / 1e6
-    # in whole tenths, which add up to times that can be read
-    steps_ds = (step * 10**power for power in count() for step in (1, 2, 5))
-    step_ds = next(step for step in steps_ds if step * MOST_POINTS >= span_s * 10)
-    points: list[LagPoint] = []
-    segments = observations = due = remembered = 0
-    waited_s = last_s = 0.0  # segments × seconds since the last point, and until when
-    newest: dict[str, int] = {}
-    """Lane → event time up to which its segments were due."""
-    known: dict[str, int] = {}
-    """Lane → event time up to which it remembered."""
-    highest = [0, 0, 0.0]
-
-    def behind_s(lane: str) -> float:
-        return max(0, newest[lane] - known[lane]) / 1e6
-
-    def point(at_s: float) -> LagPoint:
-        return LagPoint(
-            at_s=at_s,
-            segments=segments,
-            observations=observations,
-            event_time_s=max((behind_s(lane) for lane in newest), default=0.0),
-            mean_segments=waited_s / (at_s - points[-1].at_s) if points and at_s > points[-1].at_s else 0.0,
-            due_observations=due,
-            remembered_observations=remembered,
-        )
-
-    for change in changes:
-        at_s = (change.at_us - first_us) / 1e6
-        while (next_s := len(points) * step_ds / 10) < at_s:
-            waited_s += segments * (next_s - last_s)
-            points.append(point(next_s))
-            waited_s, last_s = 0.0, next_s
-        waited_s += segments * (at_s - last_s)
-        last_s = at_s
-        lane, segment = change.lane, change.segment
-        segments += change.sign
-        observations += change.sign * segment.observations
-        if change.sign > 0:
-            due += segment.observations
-            newest[lane] = max(newest.get(lane, 0), segment.event_time_us)
-            known.setdefault(lane, segment.start_time_us)
-        else:
-            remembered += 0 if change.failed else segment.observations
-            known[lane] = max(known.get(lane, 0), segment.event_time_us)
-        if lane in newest:  # else its clock was set back: remembered before it was due
-            now = (segments, observations, behind_s(lane))
-            highest = [max(pair) for pair in zip(highest, now, strict=True)]
-    points.append(point(span_s))
-    greatest = LagPoint(
-        at_s=span_s, segments=int(highest[0]), observations=int(highest[1]), event_time_s=highest[2]
-    )
-    return tuple(points), greatest, span_s

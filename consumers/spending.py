@@ -85,7 +85,7 @@ class SpendingFold:
                 self._keep(event, "commit", "", event.usage, headers)
             case VerdictEvent():
                 by_judge: dict[str, list[Usage]] = defaultdict(list)
-                for vote in _leaves(event.votes):
+                for vote in cast_votes(event.votes):
                     by_judge[vote.judge].append(vote.usage)
                 for judge, usages in by_judge.items():
                     self._keep(event, "judge", judge, _sum(usages), headers, alone=len(by_judge) == 1)
@@ -176,7 +176,7 @@ def _spread(total: int, n: int, unit: int = 1) -> Amount:
     return Amount(n=n, mean=total / n / unit, total=total / unit)
 
 
-def _leaves(votes: Iterable[Vote]) -> Iterator[Vote]:
+def cast_votes(votes: Iterable[Vote]) -> Iterator[Vote]:
     """The votes that models cast: a panel's judges have theirs behind them."""
     for vote in votes:
         if vote.votes:

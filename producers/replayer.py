@@ -299,12 +299,8 @@ class _Replay:
         due_s = [max(clock.due_wall(event.event_time_us), self._held_until_s) for event in batch]
         now_us, now_s = wall_us(), real.now()
         self._published_s = now_s
-        await self._log.append(
-            [
-                self._recorder.record(event, wall_us=now_us, due_us=now_us - round((now_s - due) * 1e6))
-                for event, due in zip(batch, due_s, strict=True)
-            ]
-        )
+        due_us = (now_us - round((now_s - due) * 1e6) for due in due_s)
+        await self._log.append(self._recorder.due_records(batch, due_us, wall_us=now_us))
         late_us = self._lateness.add(due_s, real.now())
         self._tell(self._so_far(late_us), last=self._upcoming.head is None)
 

@@ -69,7 +69,8 @@ def compare(systems: tuple[str, str], rounds: Sequence[Round]) -> Comparison:
     """Hold A against B in every figure."""
     reason = _incomplete(rounds)
     figures = []
-    for name, unit, better, value, needs in _FIGURES:
+    asked = any(report.answers is not None for each in rounds for report in (each.a, each.b))
+    for name, unit, better, value, needs in (*_FIGURES, *(_ANSWERS if asked else ())):
         pairs = [(value(each.a), value(each.b)) for each in rounds]
         figures.append(hold_against(name, unit, better, pairs, reason=reason, needs=needs))
     return Comparison(systems=systems, figures=tuple(figures), rounds=tuple(rounds))
@@ -127,6 +128,12 @@ def _incomplete(rounds: Sequence[Round]) -> str:
                     f"{side} left {report.failed:,} failed and {report.unfinished:,} unfinished of {report.segments:,} "
                     f"segments in round {number}: the figures hold for the others only"
                 )
+            answers = None if report.answers is None else report.answers.loaded
+            if answers is not None and (answers.failed or answers.unfinished):
+                return (
+                    f"{side} left {answers.failed:,} failed and {answers.unfinished:,} unfinished of {answers.due:,} "
+                    f"questions in round {number}: the figures hold for the others only"
+                )
     return ""
 
 
@@ -148,6 +155,16 @@ def _remembered(field: str) -> Callable[[LatencyReport], float | None]:
     return value
 
 
+def _answered(field: str) -> Callable[[LatencyReport], float | None]:
+    """Of the questions that were due while segments were offered, from due to received."""
+
+    def value(report: LatencyReport) -> float | None:
+        numbers = None if report.answers is None else report.answers.loaded.stages["received"]
+        return None if numbers is None else float(getattr(numbers, field))
+
+    return value
+
+
 def _stretch(report: LatencyReport) -> float | None:
     """Seconds that pass for a second of what is offered. Growth itself is about zero for all that keep up, and has no
     ratio; that of this is the ratio of the shares that two overloaded lanes can ingest."""
@@ -162,7 +179,14 @@ def _cpu_s_per_segment(report: LatencyReport) -> float | None:
 
 
 _SOME = "a segment that was remembered after it was due"
-_FIGURES: Final[tuple[tuple[str, str, Better, Callable[[LatencyReport], float | None], str], ...]] = (
+_Kind = tuple[str, str, Better, Callable[[LatencyReport], float | None], str]
+"""Name, unit, which is better, the value of one load, and what it takes to have one."""
+_ASKED = "a question that was answered after it was due"
+_ANSWERS: Final[tuple[_Kind, ...]] = (
+    ("answer p50", "us", "lower", _answered("p50_us"), _ASKED),
+    ("answer p99", "us", "lower", _answered("p99_us"), _ASKED),
+)
+_FIGURES: Final[tuple[_Kind, ...]] = (
     ("p50", "us", "lower", _remembered("p50_us"), _SOME),
     ("p99", "us", "lower", _remembered("p99_us"), _SOME),
     ("max", "us", "lower", _remembered("max_us"), _SOME),

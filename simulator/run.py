@@ -94,8 +94,14 @@ async def set_up(plan: Plan, note: dict[str, Any], *, anew: bool = False) -> Asy
         open_models(plan.models, plan.cache, offline=options.offline, asked=bool(started.models)) as models,
         memory_folder(plan.systems, options.out / MEMORIES_NAME) as memory_base,
     ):
-        for use, asked in started.models.items():
-            models(asked.model, use)  # one whose key is missing is said now, and not in the middle
+        for (
+            use,
+            asked,
+        ) in started.models.items():  # one whose key is missing is said now, and not in the middle
+            if use.startswith("embedder."):
+                models.embedder(asked.model, use)
+            else:
+                models(asked.model, use)
         responder = responder_for(options, models)
         openers = {
             spec.label: Opener(spec, started, plan.dataset.anchors, memory_base, models, responder)

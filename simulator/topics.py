@@ -124,6 +124,18 @@ class Recorder:
             ]
         return records
 
+    def due_records(
+        self, events: Iterable[Event], due_us: Iterable[int], **stamps: int | str
+    ) -> list[Record]:
+        """The same, each with the moment at which it was due."""
+        # likewise: each by itself took the replayer nearly three times as long
+        return [
+            _new(Record, (topic, key, value, at_ms, (*headers, ("due_us", b"%d" % due)), partition))
+            for (topic, key, value, at_ms, headers, partition), due in zip(
+                self.records(events, **stamps), due_us, strict=True
+            )
+        ]
+
     def _one(self, event: Event, topic: str, headers: Headers, keyed: bool, of_lane: bool) -> Record:
         key, partition = self._place(event.stream, keyed)
         if of_lane:

@@ -198,8 +198,10 @@ def test_what_can_not_be_run_is_refused_before_anything_is_read(
 
 
 async def test_system_that_can_not_be_made_leaves_no_folder(tmp_path: Path) -> None:
-    plan = plan_run(options_for(tmp_path / "out", systems=("null", "rag_raw:retrieval=guesswork")))
-    with pytest.raises(ConfigError, match="guesswork"):
+    with pytest.raises(ConfigError, match="guesswork"):  # what can be seen before anything is read
+        plan_run(options_for(tmp_path / "out", systems=("null", "rag_raw:retrieval=guesswork")))
+    plan = plan_run(options_for(tmp_path / "out", systems=("null", "rag_raw:top_k=0")))
+    with pytest.raises(ConfigError, match="top_k must be at least 1"):
         await execute(plan)
     assert not (tmp_path / "out").exists()
 

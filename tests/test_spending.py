@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.metering import Meter, added, metered, spent
+from adapters.metering import Meter, added, first_token_s, metered, spent
 from adapters.model import ModelUsage
 from consumers.agreement import Agreement, agreements
 from consumers.amounts import Amount
@@ -177,6 +177,17 @@ def test_a_meter_counts_what_runs_inside_it_alone() -> None:
     assert inner.headers() == {"model_us": 0, "model_cached": 1}
     assert Meter().headers() == {}
     assert added(usage(1, 2), usage(3, 4)) == usage(4, 6, 2)
+
+
+def test_the_first_token_counts_from_the_operation_s_beginning_and_not_from_the_call_s() -> None:
+    streamed = ModelUsage(seconds=0.02, first_token_s=0.015)
+    assert first_token_s(streamed) is None, "nobody measures"
+    with metered() as meter:
+        meter.began_s -= 100.0  # a search before it took long
+        assert first_token_s(ModelUsage(seconds=1.0)) is None
+        since_began_s = first_token_s(streamed)
+    assert since_began_s is not None
+    assert since_began_s >= 100.0 - 0.005
 
 
 class _Row:

@@ -102,7 +102,10 @@ class LiveView:
             yield _line("process", f"{_short(name, _NAME):<{_NAME}}  {shares}; {late}")
         if asked := sum(state.counts["tasks"].values()):
             answers = _sum(state, "responses", "answered")
-            yield _line("questions", f"{asked:,} asked, {answers:,} answers")
+            p50, p99 = map(_time, state.answers_us)
+            yield _line(
+                "questions", f"{asked:>10,} asked, {answers:,} answers; last 10 s p50 {p50}  p99 {p99}"
+            )
         yield from _troubles(state, failed)
 
     def _time(self, state: State) -> str:
@@ -111,6 +114,14 @@ class LiveView:
         elapsed_s = (state.now_us - state.begun_us) / 1e6
         if state.ended:
             return "all is done; reading the log"
+        behind = any(lane.lag_segments and not lane.given_up for lane in state.lanes)
+        if (
+            state.started.questions is not None
+            and state.started.questions.idle
+            and state.replayed
+            and not behind
+        ):
+            return "all is remembered; asking it idle"
         if self._replayed_us is not None:
             left_s = self._drain_s - (state.now_us - self._replayed_us) / 1e6
             return f"all was due; waits {max(0.0, left_s):.0f} s at most for what is owed"

@@ -20,7 +20,6 @@ from simulator.report.charts import (
     line_of,
     log_time_axis,
 )
-from simulator.report.load_page import percentile_picture
 from simulator.report.parts import (
     Cell,
     Page,
@@ -33,6 +32,7 @@ from simulator.report.parts import (
     time_us,
     warnings_of,
 )
+from simulator.report.percentiles import percentile_picture
 from simulator.report.words import (
     NOTHING,
     figure_text,

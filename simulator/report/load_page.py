@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from markupsafe import Markup
 from matplotlib.axes import Axes
 
-from consumers.histogram import Histogram, Percentiles
+from consumers.histogram import Percentiles
 from consumers.lags import STAGES
 from consumers.latency import BESIDE, LatencyReport
 from consumers.process_use import ProcessUse
+from simulator.report.answers_section import answers_section
 from simulator.report.charts import (
     SERIES,
     counts_from_zero,
     draw,
     line_of,
-    log_time_axis,
-    percentile_axis,
     reference,
-    time_unit,
 )
 from simulator.report.parts import (
     Cell,
@@ -37,11 +35,19 @@ from simulator.report.parts import (
     time_us,
     warnings_of,
 )
+from simulator.report.percentiles import percentile_picture
+from simulator.report.words import (
+    NOTHING,
+    clock_text,
+    growth_text,
+    rate_text,
+    remembered_text,
+    stage_texts,
+    time_text,
+)
 from simulator.report.words import STAGES as ABOUT
-from simulator.report.words import clock_text, growth_text, rate_text, remembered_text, stage_texts, time_text
 from simulator.sweep import GROWS
 
-_LEVELS = (0.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0)
 _SINCE = "Seconds since the first segment was due (s)"
 _MOST_BINS = 60
 
@@ -68,8 +74,8 @@ def load_page(report: LatencyReport) -> Page:
         "longest": time_text(time_us(remembered, "max")),
         "achieved of offered, observations/s": f"{rate_text(report.achieved_observations_per_s)} of "
         f"{rate_text(report.offered_observations_per_s)}",
-        "furthest behind": f"{highest.segments:,} segments",
-        "of life": f"{highest.event_time_s:,.0f} s",
+        "furthest behind": f"{highest.segments:,} segments" if report.lag else NOTHING,
+        "of life": f"{highest.event_time_s:,.0f} s" if report.lag else NOTHING,
     }
     return Page(
         title=f"Load of {system}",
@@ -77,7 +83,12 @@ def load_page(report: LatencyReport) -> Page:
         warnings=[*warnings_of(report), *_growing(report), *_of_few(remembered)],
         tiles=tiles,
         facts=facts_of(report, [system]),
-        sections=[_latency(report), *_over_time(report), *_processes(report)],
+        sections=[
+            _latency(report),
+            *([] if report.answers is None else [answers_section(report.answers)]),
+            *_over_time(report),
+            *_processes(report),
+        ],
     )
 
 
@@ -155,43 +166,6 @@ def _row(
     times = [of.mean_us, of.p50_us, of.p90_us, of.p99_us, of.p999_us, of.max_us]
     texts = [time_text(of.mean_us), *stage_texts(of, sent, error_us)]
     return [Cell(name), count_cell(of.n), *map(Cell, texts, times)]
-
-
-def percentile_picture(
-    name: str, title: str, of: Mapping[str, Percentiles | None], caption: str
-) -> Picture | None:
-    """Times against the percentile; None without any."""
-    known = {label: Histogram.of(each) for label, each in of.items() if each is not None}
-    if not known:
-        return None
-    most = max(histogram.n for histogram in known.values())
-    highest_us = max(each.max_us for each in of.values() if each is not None)
-    lowest_us = min(histogram.at(0.0) for histogram in known.values())
-    unit = time_unit(highest_us)[1]
-
-    def plot(axis: Axes) -> None:
-        divisor, _ = log_time_axis(axis, highest_us, lowest_us)
-        percentile_axis(axis, most)
-        for number, (label, histogram) in enumerate(known.items()):
-            # beyond 1 - 1/n there is nothing to tell but the greatest value
-            curve = [
-                (min(1 / (1 - share) if share < 1 else most, histogram.n), us)
-                for share, us in histogram.curve()
-            ]
-            times = [max(1, us) / divisor for _, us in curve]
-            line_of(axis, [x for x, _ in curve], times, number, label, linewidth=1.4 if number else 2.2)
-
-    alt = f"{title}. " + "; ".join(
-        f"{label}: p50 {time_text(each.p50_us)}, p99 {time_text(each.p99_us)}, longest {time_text(each.max_us)}"
-        for label, each in of.items()
-        if each is not None
-    )
-    axes = ("Percentile of segments (%, spaced by 1/(1 − p))", f"Time ({unit}, log scale)")
-    rows = [
-        [number_cell(level, ",.6g"), *(time_cell(h.at(level)) for h in known.values())] for level in _LEVELS
-    ]
-    table = Table(title, ("Percentile (%)", *known), rows)
-    return Picture(Markup(draw(name, title, alt, axes, plot, 3.9)), caption, table)
 
 
 def _over_time(report: LatencyReport) -> list[Section]:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from consumers.histogram import Percentiles
 from consumers.latency import LatencyReport
-from simulator.report.words import NOTHING, rate_text, time_text
+from simulator.report.words import NOTHING, answered_text, rate_text, time_text
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -92,6 +92,10 @@ def warnings_of(report: LatencyReport, of: str = "") -> list[str]:
             f"{of}{report.failed:,} segments failed and {report.unfinished:,} were not finished, of "
             f"{report.segments:,}: every percentile holds for the others only, and is too low."
         )
+    for part in () if report.answers is None else ("loaded", "idle"):
+        times = getattr(report.answers, part)
+        if times.failed or times.unfinished:
+            found.append(f"{of}Questions, {part}: {answered_text(times)}.")
     if not report.segments:
         found.append(f"{of}No segment was due by a clock: there is nothing to measure.")
     clipped = sum(n.clipped for n in (report.pacing, *report.stages.values()) if n is not None)
@@ -119,6 +123,9 @@ def facts_of(report: LatencyReport, systems: Sequence[str]) -> dict[str, str]:
         )
     if load:
         facts["Load"] = load_text(load, report)
+    if "questions" in identity:
+        asked = msgspec.json.decode(identity["questions"])
+        facts["Questions"] = f"{asked.get('per_second', 0):,.6g} a second, of all lanes in turn"
     if "log" in identity:
         facts["Log"] = identity["log"]
     if "agents" in identity:

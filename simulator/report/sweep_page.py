@@ -9,6 +9,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from consumers.histogram import Percentiles
 from simulator.report.charts import (
     INK,
     MARKERS,
@@ -71,21 +72,31 @@ def sweep_page(found: Found) -> Page:
         f"lowest broken, {found.unit}": NOTHING if high is None else f"{high.value:,.6g}",
         "kept there in": NOTHING if high is None else f"{high.kept_times} of {high.of}",
     }
-    pictures = [p for p in (_curve(found, points), _growth(found, points), _achieved(found, points)) if p]
+    pictures = [
+        _curve(found, points, of_answers=False),
+        _curve(found, points, of_answers=True),
+        _growth(found, points),
+        _achieved(found, points),
+    ]
     return Page(
         title=f"Sweep over the {'number of wearers' if found.axis == 'wearers' else 'rate'} of {system}",
         answer=answer,
         warnings=warnings,
         tiles=tiles,
         facts=facts,
-        sections=[Section("The curve", _FOLDERS, [_curve_table(found)], pictures)],
+        sections=[Section("The curve", _FOLDERS, [_curve_table(found)], [p for p in pictures if p])],
     )
 
 
 def _objective_text(objective: str) -> str:
     if objective == LAG:
         return f"lag does not grow by {GROWS:.0%} of the time that passes, in any lane"
-    return f"{objective}, from due to remembered"
+    what = (
+        "question due to its answer received"
+        if Objective.parse(objective).of_answers
+        else "due to remembered"
+    )
+    return f"{objective}, from {what}"
 
 
 def _curve_table(found: Found) -> Table:
@@ -145,13 +156,21 @@ def _marked(
         )
 
 
-def _curve(found: Found, points: Sequence[Measured]) -> Picture | None:
-    times = {name: [time_us(point.report.stages["remembered"], name) for point in points] for name in _DRAWN}
+def _of(point: Measured, of_answers: bool) -> Percentiles | None:
+    if not of_answers:
+        return point.report.stages["remembered"]
+    answers = point.report.answers
+    return None if answers is None else answers.loaded.stages["received"]
+
+
+def _curve(found: Found, points: Sequence[Measured], *, of_answers: bool) -> Picture | None:
+    """How late segments were remembered, or questions answered, against what was swept."""
+    times = {name: [time_us(_of(point, of_answers), name) for point in points] for name in _DRAWN}
     known = [us for each in times.values() for us in each if us is not None]
     if not known:
         return None
     objective = Objective.parse(found.objective)
-    limit_us = objective.limit_us if objective.field else None
+    limit_us = objective.limit_us if objective.field and objective.of_answers is of_answers else None
     highest_us = max(*known, limit_us or 0)
     unit = "s" if highest_us >= 10e6 else "ms"
 
@@ -164,11 +183,12 @@ def _curve(found: Found, points: Sequence[Measured]) -> Picture | None:
             reference(axis, limit_us / divisor, found.objective)
         _value_axis(axis, found, points)
 
-    title = "Latency against " + ("wearers" if found.axis == "wearers" else "rate")
+    what = "Answers" if of_answers else "Latency"
+    title = f"{what} against {'wearers' if found.axis == 'wearers' else 'rate'}"
     alt = f"{title}; objective {found.objective}. {bracket_text(found)}"
     caption = (
-        "From due to remembered. Full marks are loads that kept the objective, hollow ones those that broke it; where "
-        "a value was measured several times, the line goes through the median."
+        f"From due to {'received' if of_answers else 'remembered'}. Full marks are loads that kept the objective, "
+        "hollow ones those that broke it; where a value was measured several times, the line goes through the median."
     )
     rows = [
         [
@@ -180,7 +200,9 @@ def _curve(found: Found, points: Sequence[Measured]) -> Picture | None:
     ]
     table = Table(title, (_label(found), *_DRAWN, "objective"), rows)
     axes = (_label(found), f"Time since due ({unit}, log scale)")
-    return Picture(Markup(draw("curve", title, alt, axes, plot, 3.8)), caption, table)
+    return Picture(
+        Markup(draw("curve-answers" if of_answers else "curve", title, alt, axes, plot, 3.8)), caption, table
+    )
 
 
 def _growth(found: Found, points: Sequence[Measured]) -> Picture | None:

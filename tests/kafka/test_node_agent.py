@@ -47,7 +47,6 @@ from simulator.results import audit_run
 from simulator.topics import Recorder, Topics
 from tests.conftest import ROOT
 from tests.history import History
-from tests.kafka.helpers import url
 from tests.node import node_folder
 from tests.roles.harness import RUN, started_for
 from tests.roles.systems import Ledger
@@ -129,16 +128,17 @@ async def test_an_agent_in_another_language_is_asked_under_load(
     tmp_path: Path, kafka_broker: Cluster, node_agent: Path
 ) -> None:
     """It answers as of what its one memory holds by then, and the audit finds nothing in that."""
+    prefix = f"n{secrets.token_hex(4)}."
     options = LoadOptions(
         data=DATA,
         attached="node",
         out=tmp_path,
-        log=url(kafka_broker),
+        log=f"kafka://{kafka_broker.bootstrap}?prefix={prefix}",
         load=Load(duration_s=3, rate=3000, arrivals="poisson"),
         questions=QuestionLoad(per_second=20),
     )
     plan = plan_load(options)
-    arguments = ("--broker", kafka_broker.bootstrap, "--run", plan.plan.started.run)
+    arguments = ("--broker", kafka_broker.bootstrap, "--prefix", prefix, "--run", plan.plan.started.run)
     with anyio.fail_after(100):
         async with started_agent(node_agent, *arguments) as process:
             report = await execute_load(plan)

@@ -7,6 +7,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from consumers.answers import ANSWER_BESIDE, ANSWER_STAGES, AnswersReport, AnswerTimes, Ratio
+from consumers.histogram import Histogram
 from consumers.latency import LatencyReport
 from consumers.process_use import ProcessUse, UsePoint
 from simulator.comparison import Comparison, Round, compare
@@ -25,8 +27,11 @@ IDENTITY = {
 }
 
 
-def loaded(service_us: int = 20_000, gap_us: int = 100_000, segments: int = 40) -> LatencyReport:
-    """One lane that ingests segments one after the other, each in this time."""
+def loaded(
+    service_us: int = 20_000, gap_us: int = 100_000, segments: int = 40, *, asked: bool = False
+) -> LatencyReport:
+    """One lane that ingests segments one after the other, each in this time. `asked`: with questions, which wait for
+    longer the busier it is."""
     fed, free_us = [], 0
     for segment in range(segments):
         due_us = segment * gap_us
@@ -35,9 +40,14 @@ def loaded(service_us: int = 20_000, gap_us: int = 100_000, segments: int = 40) 
         fed += whole("A", segment, due_us, begun_us, free_us)
     labels = ("replayer", "conductor", "load", *(f"agent.rag_raw:retrieval=bm25.{n}" for n in (1, 2)))
     processes = tuple(map(_process, labels))
+    answers = _answers(service_us**2 // gap_us) if asked else None
     # `whole` makes no observations, one of which each of its segments holds
     return replace(
-        folded(fed), identity=IDENTITY, processes=processes, offered_observations_per_s=1e6 / gap_us
+        folded(fed),
+        identity=IDENTITY,
+        processes=processes,
+        answers=answers,
+        offered_observations_per_s=1e6 / gap_us,
     )
 
 
@@ -59,11 +69,29 @@ def _process(name: str) -> ProcessUse:
     )
 
 
+def _answers(waited_us: int) -> AnswersReport:
+    parts = []
+    for late_us in (waited_us, 10):
+        stages = {
+            name: Histogram(300 + late_us + number % 50 * 40 + place for number in range(200)).percentiles()
+            for place, name in enumerate((*ANSWER_STAGES, *ANSWER_BESIDE))
+        }
+        stages["first_token"] = None
+        parts.append(
+            AnswerTimes(
+                due=200, asked=200, answered=200, failed=0, unfinished=0, asked_per_s=50.0, stages=stages
+            )
+        )
+    snapshot = Histogram([40, 50, 60]).percentiles()
+    ratios = {"received": Ratio(p50=7.5, p99=4.25)}
+    return AnswersReport(on={"it": "fork"}, loaded=parts[0], idle=parts[1], ratios=ratios, snapshot=snapshot)
+
+
 def swept(objective: str = "p99 < 200ms") -> Found:
     """A lane that can ingest 50 segments a second."""
     search, points = Search("rate", 3000, again=3), []
     for value in values(search):
-        report = loaded(gap_us=round(300e6 / value))
+        report = loaded(gap_us=round(300e6 / value), asked=objective.startswith("answer"))
         points.append(Measured(value=value, kept=Objective.parse(objective).kept(report), report=report))
         search.tell(value, points[-1].kept)
     return search.found(objective, "× real time", tuple(points))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from consumers.answers import AnswersReport
+from consumers.answers import AnswersFold, AnswersReport
 from consumers.histogram import Histogram
 from consumers.latency import LatencyFold
 from simulator.events import Questions, TaskEvent
@@ -144,3 +144,34 @@ def test_neither_the_order_nor_the_division_of_what_is_read_changes_anything(
     assert whole is not None
     assert together is not None
     assert (together.n, together.p50_us, together.max_us) == (whole.n, whole.p50_us, whole.max_us)
+
+
+def test_stamps_of_another_clock_are_taken_by_the_asker_s_or_left_out() -> None:
+    """The agent's clock is an hour ahead: only what one clock says twice needs no correction."""
+    ahead_us = 3_600_000_000
+    times_us = {name: ahead_us + at_us for name, at_us in (("read_us", 2), ("began_us", 5), ("wall_us", 101))}
+    fed = question(0, 0, ended_us=100, **times_us)
+    fed[1] = (
+        fed[1][0],
+        stamped(ended_us=NOW_US + ahead_us + 100, **{k: NOW_US + v for k, v in times_us.items()}),
+    )
+    fold = AnswersFold(STARTED, Questions(loaded=1))
+    for event, headers in fed:
+        fold.feed(event, headers)
+    known = fold.report({LANE: float(ahead_us)}).loaded
+    found = {name: numbers.max_us for name, numbers in known.stages.items() if numbers is not None}
+    assert found == {
+        "published": 1,
+        "read": 2,
+        "begun": 5,
+        "answered": 100,
+        "written": 101,
+        "received": 102,
+        "answer": 95,
+    }
+    unknown = fold.report({LANE: None}, conductor=False).loaded
+    assert {name for name, numbers in unknown.stages.items() if numbers is not None} == {
+        "published",
+        "answer",
+    }
+    assert unknown.answered == 1

@@ -18,6 +18,7 @@ from simulator.errors import ConfigError
 from simulator.load import LoadOptions
 from simulator.loads import execute_comparison
 from tests.cli.helpers import egostream, one_line
+from tests.load.reports import loaded
 from tests.load.test_latency import folded, whole
 from tests.load.test_theory import ONE_EACH
 
@@ -98,6 +99,19 @@ def test_figures_are_the_ratios_of_what_was_measured() -> None:
     cpu = named(found, "CPU per segment")
     assert (cpu.says, cpu.median) == ("unjudged", None)  # no process said what it used
     assert "take a longer --duration" in cpu.reason
+
+
+def test_answers_are_compared_where_questions_were_asked() -> None:
+    done = [Round(first="A", a=loaded(2_000, asked=True), b=loaded(9_000, asked=True)) for _ in range(5)]
+    found = compare(("a", "b"), done)
+    assert named(found, "answer p99").says == "A"
+    assert "answer p50" not in {figure.name for figure in compare(("a", "b"), rounds((1, 1))).figures}
+    answers = done[1].b.answers
+    assert answers is not None
+    done[1] = replace(
+        done[1], b=replace(done[1].b, answers=replace(answers, loaded=replace(answers.loaded, unfinished=3)))
+    )
+    assert "3 unfinished of 200 questions in round 2" in named(compare(("a", "b"), done), "p99").reason
 
 
 def test_nothing_is_told_of_latencies_where_something_failed() -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from simulator.errors import ConfigError
 from simulator.report.page import write_report
+from simulator.report.words import time_text
 from tests.cli.helpers import egostream, one_line
 from tests.load.reports import compared, loaded, swept, written
 from tests.load.test_latency import folded
@@ -36,7 +37,16 @@ class Page(HTMLParser):
 
 
 @pytest.mark.parametrize(
-    "result", [loaded(), swept(), swept("lag"), compared()], ids=lambda r: type(r).__name__
+    "result",
+    [
+        loaded(),
+        loaded(asked=True),
+        swept(),
+        swept("lag"),
+        swept("answer p99 < 10ms"),
+        compared(),
+    ],
+    ids=lambda result: type(result).__name__,
 )
 def test_a_page_stands_alone(tmp_path: Path, result: object) -> None:
     text = write_report(written(tmp_path, result)).read_text()  # type: ignore[arg-type]  # one of three
@@ -67,6 +77,23 @@ def test_what_is_known_of_several_loads_is_told_first(tmp_path: Path) -> None:
     )  # as beside a comparison: its folder holds no load of its own, but might
     assert "<h1>Load of it</h1>" in write_report(tmp_path / "one").read_text()
     assert "<h1>it against other=it:slow=1" in write_report(tmp_path / "several").read_text()
+
+
+def test_questions_are_told_loaded_beside_idle(tmp_path: Path) -> None:
+    report = loaded(asked=True)
+    assert report.answers is not None
+    page = Page(write_report(written(tmp_path, report)).read_text())
+    received = report.answers.loaded.stages["received"]
+    assert received is not None
+    place = page.texts.index("answer read by a consumer")
+    cells = [text for text in page.texts[place : place + 30] if text]
+    assert cells[1:3] == ["loaded", "200"]
+    assert time_text(received.p99_us) in cells
+    assert cells[9:11] == ["7.50", "4.25"]
+    assert "not streamed" in page.texts
+
+    broken = replace(report, answers=replace(report.answers, loaded=replace(report.answers.loaded, failed=7)))
+    assert "Questions, loaded: 200 of 200 answered" in write_report(written(tmp_path, broken)).read_text()
 
 
 def test_warnings_come_with_the_worst_first(tmp_path: Path) -> None:

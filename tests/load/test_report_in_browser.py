@@ -17,7 +17,7 @@ from tests.load.reports import compared, loaded, swept, written
 
 CHECK = Path(__file__).with_name("report.js").read_text()
 DATA = "synthetic:wearers=2,segments_per_day=6,observations_per_segment=5,anchors_per_day=0"
-PAGES = ("load", "failing", "processes", "sweep", "comparison")
+PAGES = ("load", "failing", "processes", "asked", "sweep", "comparison")
 UNIT = re.compile(
     r"\((ms|s|MiB|1/s|count|number|no unit|s of event time|% of a core|% of the time|× real time|observations/s"
     r"|%, spaced by 1/\(1 − p\))(, log scale)?\)$"
@@ -43,6 +43,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> dict[str,
         ran = egostream("load", system, *common, cwd=Path(__file__).parents[2])
         assert ran.code == (0 if name == "load" else 4), ran.err
     write_report(written(out / "processes", loaded()))
+    write_report(written(out / "asked", loaded(asked=True)))
     write_report(written(out / "sweep", swept()))
     write_report(written(out / "comparison", compared()))
     return {name: out / name for name in PAGES}

@@ -17,6 +17,7 @@ from simulator.events import (
     DeltaEvent,
     FeedbackEvent,
     ObservationEvent,
+    ReadyEvent,
     ResponseEvent,
     RunStartedEvent,
     SegmentClosedEvent,
@@ -45,6 +46,7 @@ def recount(started: RunStartedEvent, records: Sequence[StoredRecord]) -> dict[s
     begun = {e.trajectory: e.lane for e in events if isinstance(e, TaskEvent) and e.phase == "T1"}
     twice = {e.trajectory for e in events if isinstance(e, CommitEvent) and e.keep_uncommitted}
     opened = [name for name in begun if name not in closed]
+    forking = any(isinstance(e, ReadyEvent) and e.means == "fork" for e in events)
     parts = [event for event in events if isinstance(event, ResponseEvent | CommittedEvent | DeltaEvent)]
     return {
         "observations": Counter((e.stream,) for e in events if isinstance(e, ObservationEvent)),
@@ -70,7 +72,7 @@ def recount(started: RunStartedEvent, records: Sequence[StoredRecord]) -> dict[s
                 system: sum(1 + (name in twice) for name in opened if begun[name].partition("@")[0] == system)
                 for system in started.systems
             }
-            if started.isolation == "branch"
+            if started.isolation == "branch" or forking
             else {}
         ),
         "verdicts": Counter((_system(e), e.metric, e.outcome) for e in events if isinstance(e, VerdictEvent)),
@@ -83,9 +85,7 @@ def recount(started: RunStartedEvent, records: Sequence[StoredRecord]) -> dict[s
         "model_calls": Counter(
             {
                 (system, call): sum(
-                    getattr(e.usage, "calls", 0)
-                    for e in parts
-                    if _system(e) == system and _CALL[type(e)] == call
+                    e.usage.calls for e in parts if _system(e) == system and _CALL[type(e)] == call
                 )
                 for system in started.systems
                 for call in ("ingest", "answer", "commit")

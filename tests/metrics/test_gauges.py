@@ -16,6 +16,7 @@ from consumers.follow import feed
 from consumers.gauges import Gauges, State
 from consumers.latency import STAGES, LatencyFold
 from producers.arrivals import Load
+from producers.questions import QuestionLoad
 from simulator.events import (
     DeadLetterEvent,
     LaneFailedEvent,
@@ -80,7 +81,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Ran]:
     load = Load(wearers=3, duration_s=1.5, rate=1500)
     system = "tests.load.systems:FixedTime:service_ms=5,fails_at=2"
     anyio.run(execute_load, plan_load(LoadOptions(data=DATA, system=system, out=folder / "load", load=load)))
-    return [Ran(folder / name) for name in ("branch", "ablated", "shared", "load")]
+    questions = QuestionLoad(per_second=20, idle_s=0.5)
+    asked = LoadOptions(data=DATA, system="null", out=folder / "asked", load=load, questions=questions)
+    anyio.run(execute_load, plan_load(asked))
+    return [Ran(folder / name) for name in ("branch", "ablated", "shared", "asked", "load")]
 
 
 @settings(max_examples=25, deadline=None)
@@ -137,6 +141,24 @@ def test_the_latencies_of_a_load_are_those_of_its_report(runs: list[Ran], seed: 
         sum(lane.remembered for lane in state.lanes),
         sum(lane.failed for lane in state.lanes),
     )
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_the_answers_of_a_load_are_those_of_its_report(runs: list[Ran], seed: int) -> None:
+    ran = runs[-2]
+    mixed = ran.mixed(Random(seed))
+    gauges, latency = Gauges(ran.started), LatencyFold(ran.started)
+    feed(gauges, ran.started.run, mixed)
+    for event, record in decode_records(ran.started.run, mixed)[0]:
+        latency.feed(event, record.headers)
+    report, state = latency.report().answers, gauges.state(NOW_US)
+    assert report is not None
+    parts = [part.stages["received"] for part in (report.loaded, report.idle)]
+    received = [numbers for numbers in parts if numbers is not None]
+    found = state.answers["null",]
+    assert found.n == sum(numbers.n for numbers in received) > 20
+    assert found.sum_us == sum(round(numbers.mean_us * numbers.n) for numbers in received)
 
 
 def folded(fed: list[Fed], anchors: int = 0, boot: str = "") -> State:
