@@ -10,6 +10,7 @@ from typing import Any
 from producers.datasets import Language, Progress, layouts_at, read_dataset, read_layout
 from producers.datasets.srt import speaker
 from producers.lifelog import DAY1_US, DAY_US, Dataset, Lifelog
+from producers.probes import ProbeSet
 from producers.synthetic import PREFIX
 
 GAP_US = 30 * 60 * 1_000_000
@@ -83,6 +84,20 @@ def inspect_dataset(dataset: Dataset) -> dict[str, Any]:
         "oddities": dict(dataset.report.oddities.most_common()),
         "examples": dataset.report.examples,
     }
+
+
+def inspect_probes(probed: ProbeSet) -> dict[str, Any]:
+    """As `inspect_dataset`, with `probes`: how many, and how many of each group. Pure."""
+    groups: dict[str, Counter[str]] = {}
+    for probe in probed.probes:
+        for name, group in probe.groups.items():
+            groups.setdefault(name, Counter())[group] += 1
+    probes = {
+        "total": len(probed.probes),
+        "with_gold_segments": sum(bool(probe.gold.segments) for probe in probed.probes),
+        "groups": {name: dict(counts.most_common()) for name, counts in groups.items()},
+    }
+    return {**inspect_dataset(probed.dataset), "benchmark": probed.benchmark, "probes": probes}
 
 
 def inspect_path(

@@ -77,7 +77,9 @@ class Dataset(msgspec.Struct, frozen=True):
     `digest` is the SHA-256 over the files' names and bytes, in name order (over the options for
     synthetic)."""
 
-    layout: Literal["streammembench", "egolife-sync", "egolife-srt", "synthetic"]
+    layout: Literal[
+        "streammembench", "egolife-sync", "egolife-srt", "synthetic", "realmem", "lifedialbench", "apm"
+    ]
     path: str
     lifelogs: Mapping[str, Lifelog]
     anchors: Sequence[AnchorEvent]

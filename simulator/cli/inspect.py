@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import click
 from rich.text import Text
 
 from consumers.score_tables import new_table
+from producers.benchmarks import read_probes
 from producers.datasets import Language
-from producers.inspection import inspect_path
+from producers.inspection import inspect_path, inspect_probes
+from producers.probes import Benchmark
 from simulator.cli import common
 from simulator.cli.oddities import in_words
 from simulator.cli.progress import files_progress
+from simulator.errors import ConfigError
 
 _LAYOUTS = {
     "streammembench": "StreamMemBench release",
     "egolife-srt": "EgoLife SRT files",
     "egolife-sync": "EgoLife Sync JSON",
     "synthetic": "synthetic lifelog",
+    "realmem": "RealMem",
+    "lifedialbench": "LifeDialBench",
+    "apm": "APM task files",
 }
 
 
@@ -29,16 +35,23 @@ Examples:
   egostream inspect EgoLifeCap
   egostream inspect streammembench_v1_en --days
   egostream inspect synthetic:seed=1,wearers=3 --json
+  egostream inspect --benchmark realmem RealMemBench/dataset
 """,
 )
 @click.argument("path")
 @common.language_option
 @common.stream_option
+@click.option(
+    "--benchmark",
+    type=click.Choice(get_args(Benchmark)),
+    help="PATH holds this benchmark's data; its probes are counted too.",
+)
 @click.option("--days", is_flag=True, help="Also each day: when it begins and ends, how much, and its gaps.")
 @click.option("--examples", is_flag=True, help="Also the first places of each oddity.")
 @common.command_options
 def inspect(
     path: str,
+    benchmark: Benchmark | None,
     language: Language,
     streams: tuple[str, ...],
     days: bool,
@@ -54,11 +67,23 @@ def inspect(
       - several of these at once, or
     a made-up lifelog: synthetic:seed=1,wearers=2,days=2
 
+    \b
+    With --benchmark it is
+      - realmem: <Name>_dialogues_256k.json, or a folder of them,
+      - lifedialbench: EgoMem.json or LifeMem.json, their folder, or made up:
+        synthetic:seed=1,histories=2,days=6
+      - apm: a task file (docs/apm.md), or a folder of them.
+
     Nothing that a file holds is dropped without a line under oddities, which also says what was done about
     it.
     """
     with files_progress("reading", settings.quiet) as progress:
-        found = inspect_path(path, language=language, streams=streams or None, progress=progress)
+        if benchmark is None:
+            found = inspect_path(path, language=language, streams=streams or None, progress=progress)
+        elif streams:
+            raise ConfigError("--stream picks no stream of a benchmark's data: give the file")
+        else:
+            found = inspect_probes(read_probes(benchmark, path, progress=progress))
     if settings.json:
         common.print_json(found)
         return
@@ -79,7 +104,10 @@ def _show_section(section: dict[str, Any], *, days: bool, examples: bool) -> Non
     _show_streams(section["streams"])
     if days:
         _show_days(section["streams"])
-    _show_anchors(section)
+    if "probes" in section:
+        _show_probes(section["probes"])
+    else:
+        _show_anchors(section)
     _show_oddities(section, examples=examples)
 
 
@@ -132,6 +160,12 @@ def _show_anchors(section: dict[str, Any]) -> None:
     if detail["without_match"]:
         line += f"; {detail['without_match']:,} anchors have none that was found"
     common.say(line)
+
+
+def _show_probes(probes: Mapping[str, Any]) -> None:
+    common.say(f"{probes['total']:,} probes, {probes['with_gold_segments']:,} of them with gold segments")
+    for name, groups in probes["groups"].items():
+        common.say(f"  by {name}: " + ", ".join(f"{group} {count:,}" for group, count in groups.items()))
 
 
 def _show_oddities(section: dict[str, Any], *, examples: bool) -> None:

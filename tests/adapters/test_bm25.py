@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters import bm25
+from adapters.english import english_terms
 from adapters.store import Store
 from simulator.text import tokens
 from tests.adapters.helpers import record
@@ -90,3 +91,28 @@ def test_a_reader_of_a_prefix_may_hold_it_while_postings_grow() -> None:
     np.testing.assert_array_equal(rows, np.arange(7))
     np.testing.assert_array_equal(counts, np.full(7, 2))
     np.testing.assert_array_equal(lengths, np.full(7, 2.0))
+
+
+def test_terms_split_texts_and_queries_alike() -> None:
+    postings = bm25.Postings(english_terms)
+    for text in ("She was painting the halls", "a painted hall, and another", "the kettle"):
+        postings.append(text)
+    plain = bm25.Postings()
+    for text in ("paint hall", "paint hall anoth", "kettl"):
+        plain.append(text)
+    found = bm25.search([(postings, 3)], "Where are paintings of a hall?", 10)
+    # "paintings" has the stem "paint"; "where", "are", "of" and "a" are no terms.
+    assert found == bm25.search([(plain, 3)], "paint hall", 10)
+    assert [hit.row for hit in found] == [0, 1]
+    assert english_terms("我们 kettles aren't here") == ["我", "们", "kettl"]
+
+
+def test_distinct_counts_a_repeated_token_once() -> None:
+    postings = bm25.Postings()
+    for text in ("tea", "rain", "tea rain"):
+        postings.append(text)
+    once = bm25.search([(postings, 3)], "rain tea", 10)
+    assert bm25.search([(postings, 3)], "rain tea tea tea", 10, distinct=True) == once
+    repeated = bm25.search([(postings, 3)], "rain tea tea tea", 10)
+    assert ([hit.row for hit in once], [hit.row for hit in repeated]) == ([2, 0, 1], [0, 2, 1])
+    assert repeated[0].score == pytest.approx(3 * once[1].score)

@@ -124,6 +124,19 @@ def test_every_oddity_that_a_reader_counts_has_words() -> None:
     assert [in_words(name) for name in report.oddities] == ["of another reader"]
 
 
+def test_inspect_a_benchmark_counts_its_probes() -> None:
+    found = egostream(
+        "inspect", "--benchmark", "lifedialbench", "synthetic:seed=1,histories=1", "--json"
+    ).json
+    assert found["benchmark"] == found["layout"] == "lifedialbench"
+    assert found["probes"]["total"] == sum(found["probes"]["groups"]["type"].values()) > 20
+    pretty = egostream("inspect", "--benchmark", "apm", ROOT / "examples" / "apm_tasks.json")
+    assert pretty.out.startswith("APM task files: ")
+    assert re.search(r"9 probes, \d of them with gold segments", pretty.out)
+    assert "by task: " in pretty.out
+    assert "no oddities" in pretty.out
+
+
 @pytest.mark.data
 def test_the_real_lifelogs_have_the_published_sizes(data_dir: Path) -> None:
     found = egostream("inspect", data_dir, "--json").json
