@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
+# Two processes test at once, a file each: many tests wait, and each process brings a broker of its own.
 .PHONY: demo test check bench clean kafka kafka3 kafka-stop
 .DELETE_ON_ERROR:
 
@@ -12,7 +13,7 @@ demo: $(VENV)/.installed
 	$(BIN)/egostream demo
 
 test: $(VENV)/.installed-dev demo check
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

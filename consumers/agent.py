@@ -39,7 +39,7 @@ from simulator.events import (
     TaskEvent,
     TrajectoryClosedEvent,
 )
-from simulator.intake import decode_records, read_events
+from simulator.intake import FOLLOW_GAP_S, decode_records, read_events
 from simulator.log.protocol import Log, StoredRecord, TopicPartition
 from simulator.outbox import Outbox, Ticket
 from simulator.ownership import Ownership
@@ -328,6 +328,7 @@ class _Agent:
                     elif isinstance(event, RunEndedEvent):
                         await self.outbox.flush()
                         tasks.cancel_scope.cancel()
+                await anyio.sleep(FOLLOW_GAP_S)
 
     def _running(self, event: LaneEvent) -> _RunningLane | None:
         """The lane of an event, if it is one of ours and runs here."""

@@ -35,7 +35,7 @@ from simulator.events import (
     TrajectoryClosedEvent,
     VerdictEvent,
 )
-from simulator.intake import check_readable, decode_records, read_events
+from simulator.intake import FOLLOW_GAP_S, check_readable, decode_records, read_events
 from simulator.log.protocol import Log, TopicPartition
 from simulator.outbox import Outbox, Ticket
 from simulator.ownership import Ownership
@@ -284,6 +284,7 @@ class _Judging:
                     elif isinstance(event, RunEndedEvent):
                         await self.outbox.flush()
                         tasks.cancel_scope.cancel()
+                await anyio.sleep(FOLLOW_GAP_S)
 
     def _note_closed(self, event: TrajectoryClosedEvent) -> None:
         if self.tally.closed(event.trajectory):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import anyio
 import msgspec
 
 from simulator.events import RunEndedEvent, RunStartedEvent, VerdictEvent
-from simulator.intake import decode_records
+from simulator.intake import FOLLOW_GAP_S, decode_records
 from simulator.log.protocol import Log, StoredRecord, header_of
 from simulator.topics import Topics
 
@@ -65,3 +66,5 @@ async def monitor(log: Log, started: RunStartedEvent, show: Callable[[Progress],
             for record in await subscription.poll(max_records=500):
                 progress.feed(record, started.run)
             show(progress)
+            if not progress.ended:
+                await anyio.sleep(FOLLOW_GAP_S)

@@ -17,6 +17,9 @@ from simulator.topics import Topics
 from simulator.waits import CONDUCTOR_ROLE, REPLAYER_ROLE, Missing, stalled
 
 _POLL_S = 1.0
+_BATCH = 2000
+_GAP_S = 0.25
+"""Between two looks: woken for each batch of observations, it took more than the conductor that it runs beside."""
 _LONGEST_STEP_S = 5.0
 """Its own time goes no further between two looks: beyond that, it was this process that stood still."""
 
@@ -33,7 +36,9 @@ async def watch(log: Log, started: RunStartedEvent, limit_s: float, *, replayer:
     read = [topic for topic in topics if topic not in (topics.anchors, topics.dead)]
     async with log.subscribe(read) as subscription:
         while not fold.ended:
-            records = await subscription.poll(max_records=2000, timeout_s=min(_POLL_S, limit_s / 4))
+            records = await subscription.poll(max_records=_BATCH, timeout_s=min(_POLL_S, limit_s / 4))
+            if len(records) < _BATCH:
+                await anyio.sleep(min(_GAP_S, limit_s / 8))
             before_s, step_s = step_s, anyio.current_time()
             now_us += round(min(step_s - before_s, _LONGEST_STEP_S, limit_s / 2) * 1e6)
             few = [r for r in records if ("kind", b"observation") not in r.headers]

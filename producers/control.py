@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import anyio
 from anyio import TASK_STATUS_IGNORED
 from anyio.abc import TaskStatus
 
 from simulator.clock import Clock
 from simulator.events import ReplayControlEvent, RunEndedEvent, RunStartedEvent
-from simulator.intake import decode_records
+from simulator.intake import FOLLOW_GAP_S, decode_records
 from simulator.log.protocol import Log, StoredRecord
 from simulator.topics import Recorder, Topics, wall_of, wall_us
 
@@ -70,6 +71,8 @@ async def obey_control(
                     clock.resume()
                 else:
                     clock.set_rate(math.inf if event.rate is None else event.rate)
+            if caught_up:
+                await anyio.sleep(FOLLOW_GAP_S)
 
 
 def _said_us(record: StoredRecord) -> int:

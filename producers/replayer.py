@@ -43,7 +43,7 @@ from simulator.topics import Recorder, wall_us
 from simulator.waits import REPLAYER_ROLE
 
 _PROGRESS_S = 0.1
-_GAP_S = 0.001
+_GAP_S = 0.002
 """At a finite rate, appends are at least so far apart: what is due meanwhile goes with the next. Each costs a thread's
 turn or a request, so at 5,000 observations a second one for each pair of them took a core and was later for it."""
 

@@ -13,6 +13,10 @@ from simulator.topics import TOPIC_OF_KIND, Topics
 
 _TOPIC_ENDS = {cls: f".{TOPIC_OF_KIND[kind_of(cls)]}" for cls in get_args(AnyEvent)}
 
+FOLLOW_GAP_S = 0.02
+"""Whoever follows a topic and is waited for by nobody reads it only so often: woken for each record, those that follow
+the control topic took more than the roles themselves."""
+
 
 def check_readable(event: Event) -> None:
     """Raise DecodeError unless the event, once written, can be read again. Structs are not checked when they

@@ -36,7 +36,7 @@ from producers.questions import QuestionLoad, QuestionPlan, ask, lay_out
 from simulator.errors import ConfigError
 from simulator.events import Limits, Questions, ReadyEvent, ReplayEndedEvent, RunStartedEvent
 from simulator.files import write_whole
-from simulator.intake import decode_records, read_events
+from simulator.intake import FOLLOW_GAP_S, decode_records, read_events
 from simulator.log.protocol import Log, header_of
 from simulator.machine import this_machine
 from simulator.models import system_identity, uses_of
@@ -324,6 +324,7 @@ async def _cut_short(log: Log, load: LoadPlan, drained: anyio.Event, scope: anyi
             events, _ = decode_records(run, await subscription.poll())
             if any(isinstance(event, ReplayEndedEvent) for event, _ in events):
                 break
+            await anyio.sleep(FOLLOW_GAP_S)
     with anyio.move_on_after(drain_s):
         await drained.wait()
     if drained.is_set() and load.questions is not None:

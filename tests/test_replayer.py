@@ -215,13 +215,14 @@ class TestPacing:
         stats = await replay(log, RECORDER, [even_lifelog("A", 10, 1000)], clock)
         assert stats.observations == 10_000
         took_s = real.now() - began_s
-        assert 10.0 <= took_s <= 10.0 * 1.01
+        assert 10.0 - 1e-6 <= took_s <= 10.0 * 1.01
         assert stats.wall_s == pytest.approx(took_s)
         assert stats.achieved_rate == pytest.approx(300, rel=0.01)
         # an event waits for the append under way and then for its own
         assert stats.lateness is not None
         assert stats.lateness.n == 10_011
-        assert stats.lateness.max_us <= 2 * cost_us + 1
+        # what is due within two milliseconds shares an append
+        assert stats.lateness.max_us <= 2 * cost_us + 2_001
 
     async def test_nothing_is_published_before_it_is_due(self) -> None:
         clock, real = hand_clock(60)
