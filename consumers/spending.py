@@ -180,7 +180,7 @@ def cast_votes(votes: Iterable[Vote]) -> Iterator[Vote]:
     """The votes that models cast: a panel's judges have theirs behind them."""
     for vote in votes:
         if vote.votes:
-            yield from vote.votes
+            yield from cast_votes(vote.votes)
         else:
             yield vote
 

@@ -66,7 +66,9 @@ class JudgePanel:
             given = judgment.feedback.type if judgment.feedback else "none"
             if given != fitting:
                 reason = f"{judge.name} judged {judgment.outcome}, but its feedback is {given}, not {fitting}"
-                return _unjudged(reason, judgment.votes)
+                # as one vote that failed: by themselves its votes have a majority, and the verdict would deny it
+                failed = Vote(outcome="unjudged", reason=reason, judge=judge.name, votes=judgment.votes)
+                return _unjudged(reason, (failed,) if judgment.votes else ())
         return judgment
 
 

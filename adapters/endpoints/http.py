@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import anyio
 import httpx
+import msgspec
 
 from adapters.endpoints.settings import ModelSettings
 from adapters.endpoints.wire import (
@@ -90,11 +91,13 @@ class Wire:
 
     async def chat(self, body: bytes, timeout_s: float) -> tuple[Reply, Timing]:
         """One try of a chat completion whose answer comes whole. Raises CallError."""
-        return await self.post(CHAT, body, timeout_s, read_completion)
+        reply, timing = await self.post(CHAT, body, timeout_s, read_completion)
+        return self._hidden(reply), timing
 
     async def stream_chat(self, body: bytes, timeout_s: float) -> tuple[Reply, Timing]:
         """The same, whose answer comes as server-sent events. Raises CallError."""
-        return await self._within(timeout_s, lambda: self._streamed(CHAT, body))
+        reply, timing = await self._within(timeout_s, lambda: self._streamed(CHAT, body))
+        return self._hidden(reply), timing
 
     async def post(
         self, path: str, body: bytes, timeout_s: float, read: Callable[[bytes], R]
@@ -109,6 +112,13 @@ class Wire:
     async def get(self, path: str, timeout_s: float) -> bytes:
         """What is there. Raises CallError."""
         return await self._within(timeout_s, lambda: self._content("GET", path, b""))
+
+    def _hidden(self, reply: Reply) -> Reply:
+        """Some say it as if the model did, and what a model says is kept."""
+        text = reply.text
+        for secret in self._secrets:
+            text = text.replace(secret, "[key]")
+        return msgspec.structs.replace(reply, text=text)
 
     @contextmanager
     def _redacted(self) -> Iterator[None]:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import httpx
 import msgspec
 
 from adapters.http_client import checked_url
@@ -30,6 +29,8 @@ _OWN_BODY = {
     *("max_completion_tokens", "temperature", "seed", "n", "tools", "encoding_format"),
 }
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE = re.compile(r"[\t -~]*")
 _QUICK = "openai:"
 
 
@@ -212,9 +213,7 @@ def _wrong(settings: ModelSettings) -> tuple[str, str]:
                 f"headers.{header}",
                 "carries a key, which belongs into the variable that api_key_env names",
             )
-        try:
-            httpx.Headers({header: value})
-        except UnicodeEncodeError:
+        if not _HEADER.fullmatch(header) or not _HEADER_VALUE.fullmatch(value):
             return f"headers.{header}", "has characters that no header can have"
     for name in settings.body:
         if name.lower() in _KEYS:

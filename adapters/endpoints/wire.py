@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from http import HTTPStatus
 from typing import Any, Literal, TypeVar
@@ -19,6 +20,9 @@ _QUOTA = (b"insufficient_quota", b"billing_hard_limit")
 SAID_BYTES = 10_000
 _MAYBE_A_PARAMETER = (400, 404, 415, 422, 500, 501)
 _FORMAT_WORDS = ("response_format", "json_schema", "json_object", "structured output", "guided", "grammar")
+_UNKNOWN = r"(?:support|unrecogni|unknown|unexpected|not (?:allowed|permitted|known)|deprecated)"
+_NO_TEMPERATURE = re.compile(rf"\btemperature\b[^.]{{0,80}}{_UNKNOWN}|{_UNKNOWN}[^.]{{0,80}}\btemperature\b")
+"""A temperature out of its range is no such thing: the setting is wrong then."""
 
 
 class CallError(Exception):
@@ -82,6 +86,7 @@ class Dialect:
     def __init__(self, structured: Structured) -> None:
         self.structured: Structured = structured
         self.stream_options = True
+        self.temperature = True
         self.max_tokens = "max_tokens"
 
     def concede(self, error: CallError, body: dict[str, Any]) -> str | None:
@@ -96,6 +101,9 @@ class Dialect:
         if "stream_options" in said and "stream_options" in body:
             known, self.stream_options = not self.stream_options, False
             return "" if known else "streams without a count of their tokens"
+        if "temperature" in body and _NO_TEMPERATURE.search(said):
+            known, self.temperature = not self.temperature, False
+            return "" if known else "the model's own temperature, whatever is asked for"
         wanted = _structured_in(body)
         if wanted == "text" or not any(word in said for word in _FORMAT_WORDS):
             return None
@@ -139,6 +147,8 @@ def chat_body(
     }
     if "max_tokens" in body:
         body[dialect.max_tokens] = body.pop("max_tokens")
+    if not dialect.temperature:
+        body.pop("temperature", None)
     if ask.schema is not None:
         wanted = response_format(dialect.structured, ask.schema)
         if wanted is not None:

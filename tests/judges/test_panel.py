@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumers.spending import cast_votes
 from judges.deterministic import OfficialFidelityAuditor, official_judges
 from judges.judge import Case, Judge, Judgment
 from judges.panel import JudgePanel, majority
 from simulator.errors import ConfigError
-from simulator.events import FeedbackDraft, Metric, Vote
+from simulator.events import FeedbackDraft, Metric, Outcome, Usage, Vote
 from simulator.protocols.streammembench import METRICS
 from tests.protocols.scripted import anchor_of
 
@@ -89,6 +90,17 @@ async def test_a_judged_r1_needs_feedback_that_fits(feedback: FeedbackDraft | No
     judgment = await judged(Scripted("ieu", Judgment(outcome="fail", feedback=feedback)), "ieu")
     assert judgment.outcome == "unjudged"
     assert "revise" in judgment.reason
+
+
+@pytest.mark.parametrize("outcome", ["pass", "fail"])
+async def test_votes_behind_feedback_that_does_not_fit_are_kept_and_decide_nothing(outcome: Outcome) -> None:
+    votes = (Vote(outcome=outcome, judge="m", usage=Usage(prompt_tokens=7, calls=1)),) * 3
+    judgment = await judged(Scripted("ieu", Judgment(outcome=outcome, votes=votes)), "ieu")
+    assert [vote.votes for vote in judgment.votes] == [votes]
+    assert majority(judgment.votes).outcome == judgment.outcome == "unjudged"  # as the audit counts them
+    assert tuple(cast_votes(judgment.votes)) == votes
+    within = (Vote(outcome="unjudged", judge="several", votes=judgment.votes),)
+    assert tuple(cast_votes(within)) == votes
 
 
 async def test_a_fitting_judgment_is_passed_on_as_it_is() -> None:

@@ -70,6 +70,22 @@ async def test_a_key_is_sent_and_shown_nowhere(
     assert not holds(tmp_path, b"AbCdEf")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_key_that_comes_as_an_answer_is_not_kept(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    monkeypatch.setenv("TEST_KEY", KEY)
+    settings = ModelSettings(base_url=server.url, model="scripted", api_key_env="TEST_KEY", stream=stream)
+    await server.play(Script(steps=(Step(say=f"your key is {KEY}"),) * 4))
+    async with Models({"m": settings}, cache=tmp_path / "c.db") as models:
+        model = models.model("m", role="judge")
+        assert (await model.ask(asking("hello"))).text == "your key is [key]"
+        with pytest.raises(ModelError, match=r"nonsense.*\[key\]|\[key\]") as raised:
+            await model.ask_for(asking("judge"), Verdict)
+        assert KEY not in str(raised.value)
+    assert holds(tmp_path, KEY.encode()) == []
+
+
 async def test_a_check_of_a_model_that_repeats_its_key_does_not(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,8 @@ def test_the_documentation_s_example_is_one_and_its_table_has_every_key(tmp_path
         ("@kind = 'embeddings'", "models.j.dimensions: is missing"),
         ("@headers = { Authorization = 'Bearer x' }", "models.j.headers.Authorization: carries a key"),
         ("@headers = { X-Name = 'Zoë☕' }", "models.j.headers.X-Name: has characters"),
+        (r'@headers = { X-Name = "a\nb" }', "models.j.headers.X-Name: has characters"),
+        ("@headers = { 'X Name' = 'a' }", "models.j.headers.X Name: has characters"),
         ("@body = { stream = true }", "models.j.body.stream: is set by egostream"),
         ("@api_key_env = '$KEY'", "models.j.api_key_env: is no name of an environment variable"),
     ],

@@ -204,6 +204,26 @@ def test_what_a_server_does_not_know_is_left_away_step_by_step() -> None:
     assert dialect.concede(refusal("'response_format' is not supported"), first) == ""
 
 
+@pytest.mark.parametrize(
+    "says",
+    [
+        "Unsupported parameter: 'temperature' is not supported with this model.",
+        "Unsupported value: 'temperature' does not support 0.5 with this model. Only the default (1) is supported.",
+        "`temperature` is deprecated for this model",
+    ],
+)
+def test_a_model_without_a_temperature_is_asked_without(says: str) -> None:
+    ask = msgspec.structs.replace(asking("q"), temperature=0.5, seed=1)
+    dialect = Dialect("schema")
+    before = chat_body(SETTINGS, ask, dialect)
+    assert dialect.concede(refusal("temperature must be between 0 and 1"), before) is None
+    assert "own temperature" in str(dialect.concede(refusal(says), before))
+    after = chat_body(SETTINGS, ask, dialect)
+    assert before == {**after, "temperature": 0.5}
+    assert dialect.concede(refusal(says), before) == ""  # under way when the first was refused
+    assert dialect.concede(refusal(says), after) is None
+
+
 def test_other_refusals_are_no_reason_to_ask_for_less() -> None:
     ask = msgspec.structs.replace(asking("q"), schema=schema_of(Verdict))
     dialect = Dialect("schema")
