@@ -30,7 +30,7 @@ from producers.arrivals import Load
 from simulator.cli.live import LiveView
 from simulator.events import RunStartedEvent
 from simulator.intake import decode_records
-from simulator.load import LoadOptions, execute_load, plan_load
+from simulator.load.single import LoadOptions, execute_load, plan_load
 from simulator.log import StoredRecord, open_log
 from simulator.runfolder import log_path
 from simulator.topics import Topics, wall_us

@@ -13,29 +13,41 @@ import click
 
 from simulator.cli import common
 
-_COMMANDS: Final[Mapping[str, str]] = {
-    "demo": "Evaluate four memory systems on two made-up people's days.",
-    "inspect": "Count what is in a dataset, and list its oddities.",
-    "anchors": "Make evidence and its tasks from a stream, check them, have them audited.",
-    "systems": "List the built-in memory systems.",
-    "models": "List the configured models, and check what they can do.",
-    "cache": "Print what the cache of models' answers holds.",
-    "run": "Evaluate memory systems on a dataset.",
-    "retry": "Run again what stayed unjudged.",
-    "scores": "Print what a run scored.",
-    "audit": "Check that a run's log keeps the invariants.",
-    "status": "Print how a run stands: who owes what, and for how long.",
-    "tap": "Print the events of one topic of a run.",
-    "lag": "Print how far the roles of a run are behind.",
-    "replay": "Publish a dataset's observations by the clock.",
-    "load": "Offer a load to a memory system, and measure how late it remembers.",
-    "report": "Write what a load came to as an HTML page.",
-    "ctl": "Pause, resume or speed up a running replay.",
-    "worker": "Run one role as a process of its own, on a shared log.",
-    "attach": "Attach your own memory system to a run.",
-    "asyncapi": "Print what travels on the topics, as an AsyncAPI document.",
+_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
+    "Evaluate memory systems": {
+        "demo": "Evaluate four memory systems on two made-up people's days.",
+        "systems": "List the built-in memory systems.",
+        "run": "Evaluate memory systems on a dataset.",
+        "retry": "Run again what stayed unjudged.",
+        "scores": "Print what a run scored.",
+        "audit": "Check that a run's log keeps the invariants.",
+    },
+    "Prepare data and models": {
+        "inspect": "Count what is in a dataset, and list its oddities.",
+        "anchors": "Make evidence and tasks from a stream, check and audit them.",
+        "models": "List the configured models, and check what they can do.",
+        "cache": "Print what the cache of models' answers holds.",
+    },
+    "Offer a stream by the clock": {
+        "replay": "Publish a dataset's observations by the clock.",
+        "load": "Load a memory system, and measure how late it remembers.",
+        "report": "Write what a load came to as an HTML page.",
+    },
+    "Look into a run, and steer it": {
+        "status": "Print how a run stands: who owes what, and for how long.",
+        "tap": "Print the events of one topic of a run.",
+        "lag": "Print how far the roles of a run are behind.",
+        "ctl": "Pause, resume or speed up a running replay.",
+    },
+    "Use several processes, or an agent of your own": {
+        "worker": "Run one role as a process of its own, on a shared log.",
+        "attach": "Attach your own memory system to a run.",
+        "asyncapi": "Print what travels on the topics, as an AsyncAPI document.",
+    },
 }
 """In the order in which one meets them. Each is the function of that name in the module of that name."""
+
+_COMMANDS: Final = tuple(name for commands in _GROUPS.values() for name in commands)
 
 
 class _Commands(click.Group):
@@ -54,8 +66,10 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in `--help`."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+        width = max(map(len, _COMMANDS))  # all sections are aligned alike
+        for title, commands in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), says) for name, says in commands.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """As click does."""

@@ -55,6 +55,9 @@ def lag(run: str, settings: common.Settings) -> None:
         committed = "–" if one.committed is None else f"{one.committed:,}"
         table.add_row(one.group, one.topic, str(one.partition), committed, f"{one.end:,}", f"{one.lag:,}")
     common.show(table)
+    common.say(
+        "Records that a group had nothing to write for count until its next result, at a run's end for good."
+    )
 
 
 async def lags(log: Log, started: RunStartedEvent) -> list[Lag]:

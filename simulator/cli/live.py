@@ -166,7 +166,7 @@ def worst(lanes: tuple[LaneState, ...], count: int) -> list[LaneState]:
 
 
 class Shown(NamedTuple):
-    """What a load is to be run with so that it shows: see `simulator.load.execute_load`."""
+    """What a load is to be run with so that it shows: see `simulator.load.single.execute_load`."""
 
     show: Callable[[Progress], None] | None
     watchers: tuple[Watcher, ...]

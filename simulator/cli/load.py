@@ -20,7 +20,7 @@ from simulator.errors import ConfigError
 from simulator.runfolder import LATENCY_NAME, REPORT_NAME, log_path
 
 if TYPE_CHECKING:
-    from simulator.sweep import Axis
+    from simulator.load.sweep import Axis
 
 _positive = click.FloatRange(min=0, min_open=True)
 
@@ -260,8 +260,8 @@ def load(
     check_extra()
     from producers.questions import QuestionLoad
     from simulator.cli.live import load_shown
-    from simulator.load import LoadOptions, execute_load, plan_load
-    from simulator.sweep import LAG
+    from simulator.load.single import LoadOptions, execute_load, plan_load
+    from simulator.load.sweep import LAG
 
     options = LoadOptions(
         data=data,

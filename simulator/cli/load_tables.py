@@ -28,8 +28,8 @@ from simulator.report.words import (
 if TYPE_CHECKING:
     from consumers.histogram import Percentiles
     from consumers.latency import LatencyReport
-    from simulator.comparison import Comparison
-    from simulator.sweep import Found
+    from simulator.load.comparison import Comparison
+    from simulator.load.sweep import Found
 
 
 def show_report(report: LatencyReport) -> None:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from consumers.latency import LatencyReport
     from consumers.monitor import Progress
     from simulator.cli.live import Shown
-    from simulator.comparison import Side
-    from simulator.load import LoadOptions
-    from simulator.sweep import Axis, Measured
+    from simulator.load.comparison import Side
+    from simulator.load.single import LoadOptions
+    from simulator.load.sweep import Axis, Measured
 
 T = TypeVar("T")
 
@@ -58,8 +58,8 @@ def sweep(
     settings: common.Settings,
 ) -> int:
     """Exit code 4 says that there is no answer within reach, or that an end said now this and now that."""
-    from simulator.loads import execute_sweep
-    from simulator.sweep import Objective
+    from simulator.load.several import execute_sweep
+    from simulator.load.sweep import Objective
 
     aim = Objective.parse(objective)
 
@@ -96,7 +96,7 @@ def compare(
     settings: common.Settings,
 ) -> int:
     """Exit code 4 says that a figure could not be told: too few rounds, or segments that were not remembered."""
-    from simulator.loads import execute_comparison
+    from simulator.load.several import execute_comparison
 
     def say(number: int, side: Side, report: LatencyReport) -> None:
         if not settings.quiet:

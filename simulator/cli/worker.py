@@ -265,8 +265,8 @@ def scoreboard(out: Path | None, log_url: str, run: str, wait_s: float, settings
 def load(settings: common.Settings) -> None:
     """One process of `egostream load --agents`, which starts it, says on standard input what to do, and keeps that
     open for as long as it is wanted."""
-    from simulator.load import LoadPart  # both need egostream[load]
-    from simulator.load_roles import play
+    from simulator.load.roles import play
+    from simulator.load.single import LoadPart  # both need egostream[load]
 
     part = LoadPart.decoded(sys.stdin.buffer.readline())
     if not common.run_async(partial(until_input_ends, partial(play, part))):

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from consumers.histogram import Histogram, Percentiles
 from consumers.latency import LatencyReport
-from simulator.comparison import Comparison, Figure
+from simulator.load.comparison import Comparison, Figure
 from simulator.report.charts import (
     INK,
     MARKERS,

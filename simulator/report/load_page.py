@@ -13,6 +13,7 @@ from consumers.histogram import Percentiles
 from consumers.lags import STAGES
 from consumers.latency import BESIDE, LatencyReport
 from consumers.process_use import ProcessUse
+from simulator.load.sweep import GROWS
 from simulator.report.answers_section import answers_section
 from simulator.report.charts import (
     SERIES,
@@ -46,7 +47,6 @@ from simulator.report.words import (
     time_text,
 )
 from simulator.report.words import STAGES as ABOUT
-from simulator.sweep import GROWS
 
 _SINCE = "Seconds since the first segment was due (s)"
 _MOST_BINS = 60

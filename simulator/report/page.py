@@ -14,16 +14,16 @@ import jinja2
 import msgspec
 
 from consumers.latency import LatencyReport
-from simulator.comparison import Comparison
 from simulator.errors import ConfigError
 from simulator.files import write_whole
+from simulator.load.comparison import Comparison
+from simulator.load.sweep import Found
 from simulator.report.comparison_page import comparison_page
 from simulator.report.load_page import load_page
 from simulator.report.parts import Cell, Page
 from simulator.report.sweep_page import sweep_page
 from simulator.report.words import NOTHING
 from simulator.runfolder import COMPARE_NAME, LATENCY_NAME, REPORT_NAME, SWEEP_NAME
-from simulator.sweep import Found
 
 _PAGES: Final[dict[str, tuple[type[Any], Callable[[Any], Page]]]] = {
     COMPARE_NAME: (Comparison, comparison_page),

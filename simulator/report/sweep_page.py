@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from consumers.histogram import Percentiles
+from simulator.load.sweep import GROWS, LAG, Found, Measured, Objective, load_folder
 from simulator.report.charts import (
     INK,
     MARKERS,
@@ -41,7 +42,6 @@ from simulator.report.words import (
     end_text,
     growth_text,
 )
-from simulator.sweep import GROWS, LAG, Found, Measured, Objective, load_folder
 
 _FOLDERS = "Each load is a run in a folder of its own, of which egostream report makes a page too."
 _DRAWN = ("p50", "p99", "max")

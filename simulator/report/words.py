@@ -10,9 +10,9 @@ if TYPE_CHECKING:  # they need the extra `load`, and `egostream load --help` doe
     from consumers.clocks import ClockOffset
     from consumers.histogram import Percentiles
     from consumers.latency import LatencyReport
-    from simulator.comparison import Figure
-    from simulator.confidence import Interval
-    from simulator.sweep import End, Found
+    from simulator.load.comparison import Figure
+    from simulator.load.confidence import Interval
+    from simulator.load.sweep import End, Found
 
 STAGES: Final = {
     "published": "handed to the log",

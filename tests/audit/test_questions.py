@@ -24,7 +24,7 @@ from simulator.events import (
     VerdictEvent,
 )
 from simulator.intake import read_to_end
-from simulator.load import LoadOptions, execute_load, plan_load
+from simulator.load.single import LoadOptions, execute_load, plan_load
 from simulator.log.protocol import StoredRecord
 from simulator.runfolder import open_run
 from simulator.topics import Recorder, Topics

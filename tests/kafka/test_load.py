@@ -11,7 +11,7 @@ from consumers.latency import STAGES
 from dev.kafka.brokers import Cluster
 from producers.arrivals import Load
 from producers.questions import QuestionLoad
-from simulator.load import LoadOptions, execute_load, plan_load
+from simulator.load.single import LoadOptions, execute_load, plan_load
 from simulator.results import audit_run
 from tests.kafka.helpers import url
 

@@ -12,7 +12,7 @@ import pytest
 from consumers.latency import BY_AGENT, STAGES
 from dev.kafka.brokers import Cluster
 from producers.arrivals import Load
-from simulator.load import LoadOptions, execute_load, plan_load
+from simulator.load.single import LoadOptions, execute_load, plan_load
 from simulator.results import audit_run
 from tests.conftest import ROOT
 from tests.kafka.helpers import url

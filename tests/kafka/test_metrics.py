@@ -9,7 +9,7 @@ import anyio
 
 from dev.kafka.brokers import Cluster
 from producers.arrivals import Load
-from simulator.load import LoadOptions, execute_load, plan_load
+from simulator.load.single import LoadOptions, execute_load, plan_load
 from tests.cli.helpers import SCRIPT, environment
 from tests.kafka.helpers import url
 from tests.metrics.recount import nonzero, recounted

@@ -39,7 +39,7 @@ from simulator.events import (
     VerdictEvent,
 )
 from simulator.intake import decode_records, read_to_end
-from simulator.load import LoadOptions, execute_load, plan_load
+from simulator.load.single import LoadOptions, execute_load, plan_load
 from simulator.log import Log, open_log
 from simulator.log.protocol import Record, StoredRecord
 from simulator.plan import metrics_of

@@ -11,9 +11,9 @@ from consumers.answers import ANSWER_BESIDE, ANSWER_STAGES, AnswersReport, Answe
 from consumers.histogram import Histogram
 from consumers.latency import LatencyReport
 from consumers.process_use import ProcessUse, UsePoint
-from simulator.comparison import Comparison, Round, compare
+from simulator.load.comparison import Comparison, Round, compare
+from simulator.load.sweep import Found, Measured, Objective, Search, values
 from simulator.runfolder import COMPARE_NAME, LATENCY_NAME, SWEEP_NAME
-from simulator.sweep import Found, Measured, Objective, Search, values
 from tests.load.test_latency import folded, whole
 
 IDENTITY = {

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from consumers.latency import LatencyReport
 from producers.arrivals import Load
-from simulator.comparison import Better, Comparison, Figure, Round, Side, compare, hold_against
 from simulator.errors import ConfigError
-from simulator.load import LoadOptions
-from simulator.loads import execute_comparison
+from simulator.load.comparison import Better, Comparison, Figure, Round, Side, compare, hold_against
+from simulator.load.several import execute_comparison
+from simulator.load.single import LoadOptions
 from tests.cli.helpers import egostream, one_line
 from tests.load.reports import loaded
 from tests.load.test_latency import folded, whole

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.confidence import LEAST_LEVEL, Interval, chance, of_median
+from simulator.load.confidence import LEAST_LEVEL, Interval, chance, of_median
 
 counts = st.integers(1, 40).flatmap(lambda of: st.tuples(st.integers(0, of), st.just(of)))
 ratios = st.lists(st.floats(0.01, 100), min_size=1, max_size=30)

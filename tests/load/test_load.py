@@ -16,7 +16,7 @@ from consumers.histogram import Histogram
 from consumers.latency import STAGES, LatencyReport
 from producers.arrivals import Load
 from simulator.errors import ConfigError
-from simulator.load import LoadOptions, execute_load, plan_load, read_latency
+from simulator.load.single import LoadOptions, execute_load, plan_load, read_latency
 from simulator.runfolder import open_run
 from tests.cli.helpers import egostream, one_line
 from tests.load.test_histogram import parsed

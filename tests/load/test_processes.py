@@ -25,7 +25,7 @@ from producers.arrivals import Load
 from simulator.errors import ConfigError, ProcessError
 from simulator.events import DeltaEvent, ReadyEvent, SegmentClosedEvent
 from simulator.intake import decode_records, read_to_end
-from simulator.load import LoadOptions, execute_load, plan_load, read_latency
+from simulator.load.single import LoadOptions, execute_load, plan_load, read_latency
 from simulator.log import open_log
 from simulator.log.protocol import header_of
 from simulator.processes import run_processes

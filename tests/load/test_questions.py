@@ -22,10 +22,10 @@ from producers.questions import QuestionLoad, QuestionPlan, lay_out, question_te
 from simulator.errors import ConfigError
 from simulator.events import DeltaEvent, ResponseEvent, TaskEvent, TrajectoryClosedEvent
 from simulator.intake import read_events
-from simulator.load import LoadOptions, execute_load, plan_load, read_latency
+from simulator.load.single import LoadOptions, execute_load, plan_load, read_latency
+from simulator.load.sweep import Objective
 from simulator.log.protocol import StoredRecord, header_of
 from simulator.runfolder import open_run
-from simulator.sweep import Objective
 from simulator.topics import Topics, wall_of
 from tests.cli.helpers import egostream, one_line
 from tests.load.test_arrivals import DATA as LIFELOGS

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producers.arrivals import Load
-from simulator.confidence import chance
 from simulator.errors import ConfigError
-from simulator.load import LoadOptions
-from simulator.loads import execute_sweep
+from simulator.load.confidence import chance
+from simulator.load.several import execute_sweep
+from simulator.load.single import LoadOptions
+from simulator.load.sweep import Axis, End, Measured, Objective, Search, values
 from simulator.report.words import bracket_text, end_text
-from simulator.sweep import Axis, End, Measured, Objective, Search, values
 from tests.cli.helpers import egostream, one_line
 from tests.load.test_latency import folded, stalled_minute, whole
 from tests.load.test_theory import ONE_EACH

@@ -13,7 +13,7 @@ from consumers.histogram import Histogram
 from consumers.latency import LatencyReport
 from producers.arrivals import Arrivals, Load, offer
 from producers.datasets import read_dataset
-from simulator.load import LoadOptions, execute_load, plan_load
+from simulator.load.single import LoadOptions, execute_load, plan_load
 from tests.load.virtual import run
 
 ONE_EACH = "synthetic:wearers=1,segments_per_day=24,observations_per_segment=1,anchors_per_day=0"

@@ -30,7 +30,7 @@ from simulator.events import (
     Usage,
 )
 from simulator.intake import decode_records
-from simulator.load import LoadOptions, execute_load, plan_load
+from simulator.load.single import LoadOptions, execute_load, plan_load
 from simulator.log import StoredRecord
 from simulator.plan import RunOptions, plan_run
 from simulator.run import execute

@@ -20,7 +20,7 @@ from consumers.lags import STAGES
 from consumers.metrics_server import MetricsServer, parse_address
 from producers.arrivals import Load
 from simulator.errors import ConfigError
-from simulator.load import LoadOptions, execute_load, plan_load
+from simulator.load.single import LoadOptions, execute_load, plan_load
 from simulator.plan import RunOptions, plan_run
 from simulator.run import execute
 from tests.cli.helpers import SCRIPT, egostream, environment, one_line

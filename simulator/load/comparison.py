@@ -2,8 +2,8 @@
 
 A and B are loaded one after the other, and each round swaps who is first, so that a machine that becomes slower or
 faster hits both alike. So A is held against B of the same round: the ratio of each round is one value, and what is told
-is the median of those with its exact interval (`simulator.confidence.of_median`). It says that one is better only where
-the whole interval does.
+is the median of those with its exact interval (`simulator.load.confidence.of_median`). It says that one is better only
+where the whole interval does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from consumers.latency import LatencyReport
-from simulator.confidence import Interval, of_median
+from simulator.load.confidence import Interval, of_median
 
 Side = Literal["A", "B"]
 Says = Literal["A", "B", "none", "unjudged"]

@@ -14,8 +14,8 @@ from typing import Final, Literal
 import msgspec
 
 from consumers.latency import LatencyReport
-from simulator.confidence import Interval, chance
 from simulator.errors import ConfigError
+from simulator.load.confidence import Interval, chance
 
 LAG: Final = "lag"
 GROWS: Final = 0.02

@@ -18,12 +18,12 @@ from consumers.latency import LatencyReport
 from consumers.monitor import Progress
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset
-from simulator.comparison import Comparison, Round, Side, compare
 from simulator.errors import ConfigError
 from simulator.files import write_whole
-from simulator.load import LoadOptions, execute_load, plan_load
+from simulator.load.comparison import Comparison, Round, Side, compare
+from simulator.load.single import LoadOptions, execute_load, plan_load
+from simulator.load.sweep import Axis, Found, Measured, Objective, Search, load_folder, values
 from simulator.runfolder import COMPARE_NAME, SWEEP_NAME
-from simulator.sweep import Axis, Found, Measured, Objective, Search, load_folder, values
 
 
 async def execute_sweep(

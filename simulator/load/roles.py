@@ -9,7 +9,7 @@ import anyio.to_thread
 from adapters.registry import parse_spec
 from simulator.clock import Clock
 from simulator.errors import ConfigError
-from simulator.load import LoadPart, plan_load, uncollected
+from simulator.load.single import LoadPart, plan_load, uncollected
 from simulator.models import ModelOptions
 from simulator.run import run_replayer
 from simulator.waits import CONDUCTOR_ROLE, REPLAYER_ROLE

@@ -37,8 +37,8 @@ from simulator.errors import ConfigError
 from simulator.events import Limits, Questions, ReadyEvent, ReplayEndedEvent, RunStartedEvent
 from simulator.files import write_whole
 from simulator.intake import FOLLOW_GAP_S, decode_records, read_events
+from simulator.load.machine import this_machine
 from simulator.log.protocol import Log, header_of
-from simulator.machine import this_machine
 from simulator.models import system_identity, uses_of
 from simulator.plan import MAX_PARTITIONS, Plan, RunOptions, announce, check_label
 from simulator.processes import run_processes
