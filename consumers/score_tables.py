@@ -199,9 +199,15 @@ def spending_table(scores: Scores) -> Table:
 
 def spending_notes(scores: Scores) -> list[str]:
     """What must be known to read the spending table."""
-    notes = [
-        "Each: per segment ingested, or per trajectory begun. Seconds: per operation that waited for no cached answer.",
-    ]
+    notes: list[str] = []
+    if scores.spending:
+        notes += [
+            "Each: per segment ingested, or per trajectory begun. "
+            "Seconds: per operation that waited for no cached answer.",
+            "Tokens and money are those of all answers, cached ones too: what they would have cost.",
+        ]
+    if scores.embedded_by:
+        notes.append(f"Vectors by {', '.join(scores.embedded_by)} are not counted here.")
     if uncounted := sum(spent.uncounted for spent in scores.spending):
         operations = _number(uncounted, "operation", "operations")
         notes.append(f"Of {operations} the server did not say how many tokens they took: they are missing.")
@@ -268,7 +274,6 @@ def render(scores: Scores, groups: Sequence[GroupName] = ()) -> RenderableType:
     if scores.ablation:
         tables.insert(0, ablation_table(scores))
     parts: list[RenderableType] = [_unwrapped(summary_lines(scores))]
-    notes: list[str] = []
     if scores.trajectories:
         parts += ["", score_table(scores), _unwrapped(score_notes(scores))]
         tables.append(label_table(scores))
@@ -277,7 +282,7 @@ def render(scores: Scores, groups: Sequence[GroupName] = ()) -> RenderableType:
     tables.append(cost_table(scores))
     if scores.spending:
         tables.append(spending_table(scores))
-        notes = spending_notes(scores)
+    notes = spending_notes(scores)
     for table in tables:
         parts += ["", table]
     return Group(*parts, *([_unwrapped(notes)] if notes else []))

@@ -211,6 +211,9 @@ class Scoreboard:
                 {system: len(self._begun(rows)) for system, rows in by_system.items()},
             ),
             answered_by=started.models["answers"].model if "answers" in started.models else "",
+            embedded_by=tuple(
+                sorted({use.model for name, use in started.models.items() if name.startswith("embedder.")})
+            ),
             answered_apart=started.answered_apart,
         )
         return tallied(bare, rows, ablated=started.ablate_commit)

@@ -196,6 +196,8 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     """How far the votes of judges agreed; empty where nobody voted."""
     answered_by: str = ""
     """The model that answers for memory systems; empty: they answer by extraction."""
+    embedded_by: tuple[str, ...] = ()
+    """Models that make vectors: what these took is in no event, so `spending` lacks it."""
     answered_apart: tuple[str, ...] = ()
     """Where a model answers: systems that answer by themselves all the same."""
     rows: tuple[Row, ...] = ()

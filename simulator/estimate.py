@@ -89,7 +89,7 @@ def estimate(plan: Plan) -> Estimates:
         prompt_tokens=sum(row.prompt_tokens for row in rows),
         completion_tokens=sum(row.completion_tokens for row in rows),
         money=sum(row.money for row in rows),
-        assumptions=_assumptions(plan) if rows else (),
+        assumptions=_assumptions(plan) if uses else (),
     )
 
 
@@ -205,6 +205,8 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
     extract = any(name.startswith("memory.") for name in plan.started.models)
     if extract:
         said.append(f"a model extracts a token of {KEPT}; branches made by replay would repeat ingests")
+    if any(name.startswith("embedder.") for name in plan.started.models):
+        said.append("vectors by an embeddings model are not counted")
     if any(name != OFFICIAL for name in options.judges):
         said.append(f"a judge's vote has {VOTE_TOKENS} tokens")
         said.append(

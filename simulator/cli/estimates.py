@@ -12,6 +12,9 @@ from simulator.estimate import Estimates
 
 def show_estimates(found: Estimates) -> None:
     """Calls, tokens and money by system and role, and what they stand on."""
+    if not found.rows and found.assumptions:
+        common.say(f"{found.run} asks models for vectors alone, which are not counted.")
+        return
     if not found.rows:
         common.say(f"{found.run} asks no model: it costs nothing but time.")
         return

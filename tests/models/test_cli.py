@@ -89,6 +89,9 @@ async def test_a_run_embeds_by_a_configured_model_once_and_says_so(server: Serve
     assert first.code == 0, first.err
     texts = [text for asked in await server.asked() for text in asked.body["input"]]
     assert len(texts) == len(set(texts)) > 3
+    assert "Vectors by bge are not counted here." in egostream("scores", "first", cwd=tmp_path).out
+    dry = egostream(*arguments[:-1], "--out", "dry", "--dry-run", cwd=tmp_path)
+    assert "asks models for vectors alone, which are not counted" in dry.out
     again = egostream(*arguments, "--out", "again", "--offline", cwd=tmp_path)
     assert again.code == 0, again.err
     assert len(await server.asked()) == len({tuple(asked.body["input"]) for asked in await server.asked()})
