@@ -1,13 +1,11 @@
 """What `egostream load` can show on this machine: each role a process, in real time, on SQLite and on Kafka.
 
     python benchmarks/bench_load.py pacing [--seconds 60] [--log kafka://host:port]
-    python benchmarks/bench_load.py stall
     python benchmarks/bench_load.py rates [--seconds 6] [--wearers 1 2 6] [--log kafka://host:port]
 
 pacing: 5,000 observations a second into the null agent: how late they were handed to the log, how many came, and what
-each process took. stall: an agent that stands still for 10 s in a minute at 100 segments a second; the percentiles
-against those worked out by hand, and beside them what a measure of the ingest alone would have said. rates: a sweep for
-the most observations a second at which no lane falls ever further behind, and what was busiest there.
+each process took. rates: a sweep for the most observations a second at which no lane falls ever further behind, and
+what each process took there.
 
 Without --log everything is on SQLite, and again on a Kafka broker of its own (Java and Maven are needed).
 """
@@ -26,44 +24,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from adapters.memory import Answer, Delta, Interaction, LaneContext, Request, Segment
 from dev.kafka.brokers import start
 
 DATA = "synthetic:wearers=6"
-ONE_EACH = "synthetic:wearers=1,segments_per_day=24,observations_per_segment=1,anchors_per_day=0"
 PACE = 5000
 WARM_S = 20
-STALL_AT, STALL_S, SERVICE_S, PER_S = 2000, 10.0, 0.005, 100.0
-# The ingest of segment 2000 takes 10 s, the others 5 ms, and one is due each 10 ms. Counted from there, segment i is
-# due at 10 i ms and ends at 10 s + 5 i ms: it took 10 s - 5 i ms, until at i = 2000 all is caught up. So of 6,000
-# segments one in a hundred (60) took more than 9.7 s, one in ten (600) more than 7 s, and the half of them 5 ms.
-STALL_BY_HAND_US = {"p50_us": 5_000, "p90_us": 7_000_000, "p99_us": 9_700_000, "max_us": 10_000_000}
-
-
-class Stalling:
-    """Keeps nothing; each ingest takes 5 ms, and one of them 10 s."""
-
-    def __init__(self, context: LaneContext) -> None:
-        pass
-
-    async def ingest(self, segment: Segment) -> Delta:
-        await anyio.sleep(STALL_S if segment.segment == STALL_AT else SERVICE_S)
-        return Delta()
-
-    async def answer(self, request: Request) -> Answer:
-        return Answer(text="")
-
-    async def commit(self, interaction: Interaction) -> Delta:
-        return Delta()
-
-    def fork(self) -> Stalling:
-        return self
-
-    async def aclose(self) -> None: ...
 
 
 def load(*arguments: object) -> dict[str, Any]:
@@ -120,18 +87,6 @@ def pacing(seconds: float, log: str | None) -> None:
             )
 
 
-def stall() -> None:
-    asked = ["--data", ONE_EACH, "--observations-per-second", PER_S, "--duration", 6000 / PER_S]
-    report = load("bench_load:Stalling", *asked, "--agents", 1)
-    from_due, alone = report["stages"]["remembered"], report["stages"]["ingest"]
-    for name, by_hand_us in STALL_BY_HAND_US.items():
-        print(
-            f"{name.removesuffix('_us')}: {from_due[name] / 1e3:,.1f} ms from due, by hand {by_hand_us / 1e3:,.1f}: "
-            f"{from_due[name] / by_hand_us:.3f}; the ingest alone says {alone[name] / 1e3:,.1f} ms",
-            flush=True,
-        )
-
-
 def rates(seconds: float, wearers: list[int], log: str | None) -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     print(f"{cores} cores")
@@ -157,15 +112,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", nargs="?", choices=["pacing", "stall", "rates"])
+    parser.add_argument("what", nargs="?", choices=["pacing", "rates"])
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--wearers", type=int, nargs="+", default=[1, 2, 6])
     parser.add_argument("--log")
     args = parser.parse_args()
     if args.what in (None, "pacing"):
         pacing(args.seconds or 60.0, args.log)
-    if args.what in (None, "stall"):
-        stall()
     if args.what in (None, "rates"):
         rates(args.seconds or 6.0, args.wearers, args.log)
 

@@ -85,36 +85,38 @@ def test_the_agent_waits_as_long_as_the_recursion_says_for_the_same_schedule(
         assert begun.max_us > service_s * 1e6
 
 
-# One ingest of 6 s at 100 segments/s takes 1 s, the others 5 ms. Counted from there, segment i is due at 10 i ms and
-# ends at 1 s + 5 i ms: it took 1 s - 5 i ms, until at i = 200 all is caught up. So 200 of 600 were late; of all, one in
-# a hundred (6) took more than 970 ms, one in ten (60) more than 700 ms, and the half of them 5 ms. (10 s in a minute,
-# ten times as much of all: tests/load/test_latency.py.)
-STALL_US = {"p50_us": 5_000, "p90_us": 700_000, "p99_us": 970_000, "max_us": 1_000_000}
+# At 100 segments/s one ingest of a minute takes 10 s, the others 5 ms. Counted from there, segment i is due at 10 i ms
+# and ends at 10 s + 5 i ms: it took 10 s - 5 i ms, until at i = 2000 all is caught up. So 2000 of 6000 were late; of
+# all, one in a hundred (60) took more than 9.7 s, one in ten (600) more than 7 s, and the half of them 5 ms. All
+# that is for ten `tenths`; for one, each but the 5 ms is a tenth.
+STALL_US = {"p90_us": 700_000, "p99_us": 970_000, "max_us": 1_000_000}
 
 
-@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize(("blocking", "tenths"), [(False, 1), (True, 10)])
 def test_a_stall_counts_for_all_that_it_delayed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocking: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocking: bool, tenths: int
 ) -> None:
-    system = f"service_ms=5,stall_at=200,stall_ms=1000,blocking={str(blocking).lower()}"
-    report = loaded(monkeypatch, tmp_path, system, Load(duration_s=6, rate=30_000))
-    assert report.remembered == 600
+    stall = f"stall_at={200 * tenths},stall_ms={1000 * tenths},blocking={str(blocking).lower()}"
+    load = Load(duration_s=6 * tenths, rate=30_000)
+    report = loaded(monkeypatch, tmp_path, f"service_ms=5,{stall}", load)
+    assert report.remembered == 600 * tenths
     remembered, ingest, from_send = (report.stages[name] for name in ("remembered", "ingest", "from_send"))
     assert remembered is not None
     assert ingest is not None
     assert from_send is not None
+    assert remembered.p50_us == pytest.approx(5_000, rel=0.02)
     for name, expected_us in STALL_US.items():
-        assert getattr(remembered, name) == pytest.approx(expected_us, rel=0.02), name
+        assert getattr(remembered, name) == pytest.approx(expected_us * tenths, rel=0.02), name
     # A client that waits for each answer before it sends the next would have sent when the ingest begins, and seen:
     for name in ("p50_us", "p90_us", "p99_us"):
         assert getattr(ingest, name) == pytest.approx(5_000, rel=0.02), name
-    assert ingest.max_us == pytest.approx(1_000_000, rel=0.02)
+    assert ingest.max_us == pytest.approx(1_000_000 * tenths, rel=0.02)
     if blocking:
-        # The replayer stood still as well, and sent the first hundred late: from then they took 5 i ms, and the next
-        # hundred what is left of 1 s. So 60 took more than 350 ms, and 6 more than 485 ms.
+        # The replayer stood still as well, and sent the first thousand late: from then they took 5 i ms, and the next
+        # thousand what is left of 10 s. So 600 took more than 3.5 s, and 60 more than 4.85 s.
         for name, expected_us in (("p90_us", 350_000), ("p99_us", 485_000)):
-            assert getattr(from_send, name) == pytest.approx(expected_us, rel=0.02), name
+            assert getattr(from_send, name) == pytest.approx(expected_us * tenths, rel=0.02), name
     else:
         assert from_send.p99_us == pytest.approx(remembered.p99_us, rel=0.001)  # it was sent in time
-    assert report.highest.segments == pytest.approx(100, abs=2)
-    assert report.highest.event_time_s == pytest.approx(100 * 300, rel=0.02)
+    assert report.highest.segments == pytest.approx(100 * tenths, abs=2)
+    assert report.highest.event_time_s == pytest.approx(100 * tenths * 300, rel=0.02)
