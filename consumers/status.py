@@ -38,6 +38,7 @@ from simulator.events import (
 )
 from simulator.protocols.streammembench import expected_metrics, trajectory_id
 from simulator.waits import (
+    ASKER_ROLE,
     CONDUCTOR_ROLE,
     JUDGE_ROLE,
     REPLAYER_ROLE,
@@ -150,7 +151,8 @@ class StatusFold:
 
     def feed(self, event: AnyEvent, wall_us: int) -> None:
         """Take an event in."""
-        for key in _authors(event):
+        asked = self.started.questions is not None and isinstance(event, TaskEvent)
+        for key in [(ASKER_ROLE, "")] if asked else _authors(event):
             if key not in self._last or self._last[key][1] <= wall_us:
                 self._last[key] = (event.id, wall_us)
         match event:
@@ -315,7 +317,11 @@ class StatusFold:
         roles = [self._role(REPLAYER_ROLE, "", owed, held)]
         if not replay_only:
             roles += [self._role(role_of_lane(lane), lane, owed, held) for lane in self._lanes]
-            roles += [self._role(CONDUCTOR_ROLE, "", owed, held), self._role(JUDGE_ROLE, "", owed, held)]
+            if self.started.questions is not None:
+                roles.append(self._role(ASKER_ROLE, "", owed, held))
+            roles.append(self._role(CONDUCTOR_ROLE, "", owed, held))
+            if JUDGE_ROLE in self.started.required:  # a load has nothing to judge
+                roles.append(self._role(JUDGE_ROLE, "", owed, held))
         return Status(
             run=self.started.run,
             state=state,

@@ -75,8 +75,16 @@ async def execute(
         return results.scores
 
 
+class Made(NamedTuple):
+    """The memories of a run, lane → memory, those who make more of them, and the models."""
+
+    openers: Mapping[str, Opener]
+    memories: dict[str, MemorySystem]
+    models: ModelSource
+
+
 class SetUp(NamedTuple):
-    """A run that may begin: its log with the first events, lane → memory, and the models."""
+    """A run that may begin: its log with the first events, and what was made for it."""
 
     log: Log
     openers: Mapping[str, Opener]
@@ -88,6 +96,22 @@ class SetUp(NamedTuple):
 async def set_up(plan: Plan, note: dict[str, Any], *, anew: bool = False) -> AsyncIterator[SetUp]:
     """Make every memory system, then the run's folder and log. `note`: what `run.json` says of the options; `anew`:
     the log may hold nothing of this run. Raises ConfigError and LogError, and then leaves nothing."""
+    options, started = plan.options, plan.started
+    async with make(plan, started.streams) as made:
+        url = await anyio.to_thread.run_sync(
+            partial(enter_folder, options.out, options.log, started.run, overwrite=options.overwrite)
+        )
+        async with open_log(url) as log:
+            there = await begin(log, started, preamble(plan), options.out if options.log is None else None)
+            if there and anew:
+                raise ConfigError(f"{url} already holds {started.run}: choose another --out or --log")
+            await anyio.to_thread.run_sync(note_run, options.out, options.log, started.run, note)
+            yield SetUp(log, *made)
+
+
+@asynccontextmanager
+async def make(plan: Plan, streams: Iterable[str]) -> AsyncIterator[Made]:
+    """Make every system's memories of these streams. Raises ConfigError."""
     options, started = plan.options, plan.started
     memories: dict[str, MemorySystem] = {}
     async with (
@@ -109,20 +133,10 @@ async def set_up(plan: Plan, note: dict[str, Any], *, anew: bool = False) -> Asy
         }
         try:
             for spec in plan.systems:
-                for stream in started.streams:
+                for stream in streams:
                     lane = f"{spec.label}@{stream}"
                     memories[lane] = openers[spec.label].open(lane, stream)
-            url = await anyio.to_thread.run_sync(
-                partial(enter_folder, options.out, options.log, started.run, overwrite=options.overwrite)
-            )
-            async with open_log(url) as log:
-                there = await begin(
-                    log, started, preamble(plan), options.out if options.log is None else None
-                )
-                if there and anew:
-                    raise ConfigError(f"{url} already holds {started.run}: choose another --out or --log")
-                await anyio.to_thread.run_sync(note_run, options.out, options.log, started.run, note)
-                yield SetUp(log, openers, memories, models)
+            yield Made(openers, memories, models)
         finally:
             await close_all(memories.values(), "not begun")  # what no agent took
 
@@ -135,6 +149,10 @@ async def begin(
     if await find_run(log, started.run):
         return True
     if folder is not None and (other := await find_run(log)):
+        if is_load(started):  # never the same as another: what differs tells nothing
+            raise ConfigError(
+                f"{folder} already holds a run: choose another --out, or pass --overwrite to replace it"
+            )
         raise ConfigError(
             f"{folder} already holds a run with {identity_difference(other, started)}: read it with `egostream scores "
             f"{folder}`, choose another --out, or pass --overwrite to replace it"

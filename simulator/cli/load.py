@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
+from click.core import ParameterSource
 
 from producers.arrivals import Arrivals, Load
 from simulator.cli import common
@@ -128,7 +129,8 @@ Examples:
     type=click.IntRange(min=1),
     metavar="N",
     help="Processes of their own for the replayer, the conductor and N agents, which share the lanes: each reports "
-    "what it uses, and the system can't slow the replay down. [default: all in one process]",
+    "what it uses, and the system can't slow the replay down. With --sweep wearers, no more than there are wearers. "
+    "[default: all in one process]",
 )
 @click.option(
     "--seed",
@@ -257,6 +259,13 @@ def load(
         raise ConfigError("give one SYSTEM (or --attach LABEL), or --compare A B and neither: one of the two")
     if compared is not None and axis is not None:
         raise ConfigError("--sweep looks at one system: give it without --compare")
+    for name, goes, with_ in (
+        ("tolerance", axis == "rate", "--sweep rate"),
+        ("again", axis is not None, "--sweep"),
+        ("rounds", compared is not None, "--compare"),
+    ):
+        if not goes and click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise ConfigError(f"--{name} goes with {with_}")
     check_extra()
     from producers.questions import QuestionLoad
     from simulator.cli.live import load_shown

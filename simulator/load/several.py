@@ -52,6 +52,10 @@ async def execute_sweep(
         raise ConfigError("give either --rate or --observations-per-second: the sweep begins there")
     if objective.of_answers and options.questions is None:
         raise ConfigError(f"the objective {objective.text!r} needs --questions-per-second")
+    if axis == "wearers" and options.agents is not None and options.agents > first:
+        raise ConfigError(
+            f"a sweep over wearers from {first:g} on has no lanes for {options.agents} agents: give more --wearers"
+        )
     search = Search(axis, first, tolerance=tolerance, again=again)
     await _is_free(options)
     dataset = await _read(options)
@@ -64,7 +68,10 @@ async def execute_sweep(
         else:
             at = replace(load, observations_per_second=value)
         out = options.out / load_folder(len(points) + 1, value)
-        report = await _one(replace(options, out=out, load=at), dataset, show, watchers)
+        agents = options.agents
+        if agents is not None and axis == "wearers":
+            agents = min(agents, int(value))  # one without a lane would do nothing
+        report = await _one(replace(options, out=out, load=at, agents=agents), dataset, show, watchers)
         measured = Measured(value=value, kept=objective.kept(report), report=report)
         search.tell(value, measured.kept)
         points.append(measured)

@@ -39,11 +39,12 @@ from simulator.files import write_whole
 from simulator.intake import FOLLOW_GAP_S, decode_records, read_events
 from simulator.load.machine import this_machine
 from simulator.log.protocol import Log, header_of
+from simulator.log.sqlite import user_of
 from simulator.models import system_identity, uses_of
-from simulator.plan import MAX_PARTITIONS, Plan, RunOptions, announce, check_label
+from simulator.plan import MAX_PARTITIONS, Plan, RunOptions, announce, check_label, is_load
 from simulator.processes import run_processes
-from simulator.run import run_roles, set_up
-from simulator.runfolder import LATENCY_NAME, LATENCY_TEXT, log_path
+from simulator.run import make, run_roles, set_up
+from simulator.runfolder import LATENCY_NAME, LATENCY_TEXT, LOG_NAME, NOTE_NAME, log_path, open_run
 from simulator.timebase import monotonic_us, wall_us
 from simulator.topics import Recorder, Topics
 from simulator.waits import ASKER_ROLE, CONDUCTOR_ROLE, LOAD_ROLE, REPLAYER_ROLE, agent_role
@@ -216,6 +217,9 @@ async def execute_load(
     """
     plan, options, drained = load.plan, load.options, anyio.Event()
     started, apart = plan.started, options.agents is not None
+    if apart:
+        async with make(plan, started.streams[:1]):
+            pass  # one that can't be made is found before there is a folder
     ours = replace(plan, systems=()) if apart else plan  # memories are made where they are driven
     with uncollected():
         async with set_up(ours, {}, anew=True) as ready:
@@ -341,6 +345,21 @@ async def read_latency(log: Log, started: RunStartedEvent) -> LatencyReport:
     async for event, record in read_events(log, started.run, read):
         fold.feed(event, record.headers)
     return fold.report()
+
+
+async def recover_latency(folder: Path) -> bool:
+    """Read `latency.json` and the percentiles off the log of a load that was stopped before it had written them; gives
+    whether the folder holds a load. Raises ConfigError for one that is stopped by nobody yet."""
+    if not any([await anyio.Path(folder / name).is_file() for name in (NOTE_NAME, LOG_NAME)]):
+        return False
+    if (process := await anyio.to_thread.run_sync(user_of, log_path(folder))) is not None:
+        raise ConfigError(f"a load goes on in {folder} (process {process}): wait for its end, or stop it")
+    async with open_run(folder) as (log, started):
+        if not is_load(started):
+            return False
+        report = await read_latency(log, started)
+    await anyio.to_thread.run_sync(write_latency, folder, report)
+    return True
 
 
 def write_latency(folder: Path, report: LatencyReport) -> list[Path]:

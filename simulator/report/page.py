@@ -32,6 +32,11 @@ _PAGES: Final[dict[str, tuple[type[Any], Callable[[Any], Page]]]] = {
 }
 
 
+def has_result(folder: Path) -> bool:
+    """Whether a folder holds what a page is made from. Blocking."""
+    return any((folder / name).is_file() for name in _PAGES)
+
+
 def write_report(folder: Path) -> Path:
     """Write `report.html` into a folder, of the load, the sweep or the comparison that it holds. Blocking: a second or
     two. Raises ConfigError where it holds none, or one that can't be read."""

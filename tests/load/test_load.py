@@ -84,11 +84,30 @@ async def test_cancelled_it_leaves_a_log_that_can_be_read(tmp_path: Path) -> Non
         report = await read_latency(log, started)
     assert report.remembered >= 1
     assert report.segments == report.remembered + report.unfinished
+    reported = await anyio.to_thread.run_sync(egostream, "report", tmp_path / "run")
+    assert reported.code == 0, reported.err
+    assert "latency.json was read off the log" in reported.err
+    assert msgspec.json.decode((tmp_path / "run/latency.json").read_bytes(), type=LatencyReport) == report
+
+
+def test_what_can_t_be_is_said_before_there_is_a_folder(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    common = ("--data", DATA, "--rate", 1500, "--duration", 1, "--out", out)
+    for given, said in (
+        (("rag_raw:chunk_observations=0", "--agents", 1), "chunk_observations"),
+        (("null", "--agents", 2, "--sweep", "wearers", "--wearers", 1), "no lanes for 2 agents"),
+        (("null", "--again", 2), "--again goes with --sweep"),
+        (("null", "--rounds", 2), "--rounds goes with --compare"),
+    ):
+        ran = egostream("load", *given, *common)
+        assert ran.code == 2, given
+        assert said in ran.err
+        assert not out.exists()
 
 
 async def test_a_folder_holds_one_load(tmp_path: Path) -> None:
     await execute_load(plan_load(options(tmp_path, "null", load=Load(duration_s=0.5, rate=1500))))
-    with pytest.raises(ConfigError, match="already holds a run with asked_us"):
+    with pytest.raises(ConfigError, match="already holds a run: choose another"):
         await execute_load(plan_load(options(tmp_path, "null")))
 
 
