@@ -66,7 +66,8 @@ def sweep(out: Path, lanes: int, agents: int | None, first: float, seconds: floa
     if not ended.stdout:
         raise SystemExit(f"the sweep ended with {ended.returncode}")
     found = json.loads(ended.stdout)
-    return found["highest_kept"] or 0.0, found["lowest_broken"] or 0.0
+    low, high = ((found[end] or {"value": 0.0})["value"] for end in ("highest_kept", "lowest_broken"))
+    return low, high
 
 
 def main() -> None:
