@@ -12,15 +12,14 @@ stream, the second begins elsewhere in it, so that they don't ingest the same te
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from random import Random
 from typing import Literal
 
 import msgspec
 
 from producers.lifelog import DAY1_US, DAY_US, SEGMENT_US, Lifelog, RawObservation, SegmentSpan
+from producers.seeded import seeded
 from simulator.errors import ConfigError
 
 Arrivals = Literal["regular", "poisson"]
@@ -136,11 +135,6 @@ def _from(first: int) -> Iterator[int]:
     while True:
         yield first
         first += 1
-
-
-def seeded(name: str) -> Random:
-    """As in `producers.synthetic`: the same numbers on every Python."""
-    return Random(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
 
 
 def _laid_out(

@@ -11,7 +11,7 @@ from producers.datasets import Language, Progress, layouts_at, read_dataset, rea
 from producers.datasets.srt import speaker
 from producers.lifelog import DAY1_US, DAY_US, Dataset, Lifelog
 from producers.probes import ProbeSet
-from producers.synthetic import PREFIX
+from producers.seeded import PREFIX
 
 GAP_US = 30 * 60 * 1_000_000
 """Time without a segment that is listed as a gap."""

@@ -13,14 +13,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
-from random import Random
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from producers.seeded import seeded
 from simulator.errors import ConfigError
 
-PREFIX = "synthetic:"
 _VERSION = 1  # part of the digest: raise it when the same options give other content
 _DAY1 = date(2025, 8, 16)
 _MORNING = 9 * 60
@@ -136,24 +135,6 @@ class LifeDialOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 raise ConfigError(f"synthetic LifeDialBench: {name} must be between {least} and {most}")
 
 
-def parse(path: str) -> LifeDialOptions:
-    """`synthetic:seed=7,days=3` → options; what isn't named has its default. Raises ConfigError for another form, an
-    unknown key (naming the keys) or a value that is no whole number."""
-    known = LifeDialOptions.__struct_fields__
-    values: dict[str, int] = {}
-    for part in filter(str.strip, path.removeprefix(PREFIX).split(",")):
-        key, _, value = (piece.strip() for piece in part.partition("="))
-        if key not in known:
-            raise ConfigError(f"{path}: no option {key!r}; the options are {', '.join(known)}")
-        if key in values:
-            raise ConfigError(f"{path}: {key} is given twice")
-        try:
-            values[key] = int(value)
-        except ValueError:
-            raise ConfigError(f"{path}: {key} must be a whole number, not {value!r}") from None
-    return LifeDialOptions(**values)
-
-
 def digest(options: LifeDialOptions) -> str:
     """SHA-256 over what the content follows from."""
     return hashlib.sha256(msgspec.json.encode(["lifedialbench", _VERSION, options])).hexdigest()
@@ -175,8 +156,7 @@ def synthesise(options: LifeDialOptions) -> list[dict[str, Any]]:
 
 
 def _history(options: LifeDialOptions, number: int) -> dict[str, Any]:
-    seed = hashlib.sha256(f"lifedialbench/{_VERSION}/{options.seed}/{number}".encode()).digest()
-    random = Random(int.from_bytes(seed[:8], "big")).random
+    random = seeded(f"lifedialbench/{_VERSION}/{options.seed}/{number}").random
     wearer = _PEOPLE[number % len(_PEOPLE)]
     tellings = _tellings(options, random)
     times, chunks = [], []

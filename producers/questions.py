@@ -24,8 +24,9 @@ from typing import Final, NamedTuple
 import anyio
 import msgspec
 
-from producers.arrivals import Arrivals, Load, Offered, seeded
+from producers.arrivals import Arrivals, Load, Offered
 from producers.lifelog import DAY1_US, Lifelog
+from producers.seeded import seeded
 from simulator.errors import ConfigError
 from simulator.events import (
     DeltaEvent,

@@ -10,7 +10,6 @@ import hashlib
 import tomllib
 from collections.abc import Callable, Sequence
 from importlib import resources
-from random import Random
 from string import Formatter
 from typing import TypeVar
 
@@ -27,12 +26,12 @@ from producers.lifelog import (
     SegmentSpan,
     spread_us,
 )
+from producers.seeded import PREFIX, seeded
 from simulator.errors import ConfigError
 from simulator.events import AnchorEvent, AnchorTask, Source
 
-__all__ = ["PREFIX", "SyntheticOptions", "parse_synthetic", "synthesise"]
+__all__ = ["SyntheticOptions", "synthesise"]
 
-PREFIX = "synthetic:"
 _VERSION = 1  # part of the digest: raise it when the same options give another dataset
 _WINDOWS = 288  # five-minute windows of a day
 _MORNING = 108  # days begin at 09:00 if they are short enough
@@ -106,31 +105,6 @@ class SyntheticOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
                 f"synthetic lifelog: anchors_per_day must be between 0 and {most} for "
                 f"{self.segments_per_day} segments of {self.observations_per_segment} observations"
             )
-
-
-def parse_synthetic(path: str) -> SyntheticOptions:
-    """`synthetic:seed=7,wearers=2` → options; what isn't named has its default. Raises ConfigError for
-    another form, an unknown key (naming the keys) or a value that is no whole number."""
-    known = SyntheticOptions.__struct_fields__
-    values: dict[str, int] = {}
-    for part in path.removeprefix(PREFIX).split(","):
-        if not part.strip():
-            continue
-        key, _, value = (piece.strip() for piece in part.partition("="))
-        if key not in known:
-            raise ConfigError(f"{path}: no option {key!r}; the options are {', '.join(known)}")
-        if key in values:
-            raise ConfigError(f"{path}: {key} is given twice")
-        try:
-            values[key] = int(value)
-        except ValueError:
-            raise ConfigError(f"{path}: {key} must be a whole number, not {value!r}") from None
-    return SyntheticOptions(**values)
-
-
-def _random(*seed: object) -> Random:
-    digest = hashlib.sha256("/".join(map(str, seed)).encode()).digest()
-    return Random(int.from_bytes(digest[:8], "big"))
 
 
 def _shuffled(items: Sequence[T], random: Callable[[], float]) -> list[T]:
@@ -220,7 +194,7 @@ def _tell(fact: _Fact, wearer: str, companions: Sequence[str], random: Callable[
 
 def _lifelog(options: SyntheticOptions, wearer: int) -> tuple[Lifelog, list[AnchorEvent]]:
     stream, me = stream_name(wearer), _WORDS.names[wearer % len(_WORDS.names)]
-    random = _random(options.seed, stream).random
+    random = seeded(f"{options.seed}/{stream}").random
     companions = _shuffled([name for name in _WORDS.names if name != me], random)[:_COMPANIONS]
     people = [me, *companions]
     observations: list[RawObservation] = []

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from producers.datasets import read_dataset, write_release
 from producers.lifelog import Dataset
-from producers.synthetic import SyntheticOptions, parse_synthetic, stream_name, synthesise
+from producers.seeded import parse_numbers
+from producers.synthetic import SyntheticOptions, stream_name, synthesise
 from simulator.errors import ConfigError, DatasetError
 from simulator.text import tokens
 
@@ -125,8 +126,10 @@ def test_one_hundred_thousand_observations_look_varied() -> None:
 
 
 def test_the_path_form() -> None:
-    assert parse_synthetic("synthetic:") == SyntheticOptions()
-    assert parse_synthetic("synthetic:seed=7, wearers=3") == SyntheticOptions(seed=7, wearers=3)
+    assert parse_numbers("synthetic:", SyntheticOptions) == SyntheticOptions()
+    assert parse_numbers("synthetic:seed=7, wearers=3", SyntheticOptions) == SyntheticOptions(
+        seed=7, wearers=3
+    )
     dataset = read_dataset("synthetic:seed=7,wearers=2,days=1", streams=["W02_BORIS"])
     assert list(dataset.lifelogs) == ["W02_BORIS"]
     assert {a.stream for a in dataset.anchors} == {"W02_BORIS"}

@@ -13,7 +13,8 @@ from producers.datasets.srt import Language
 from producers.datasets.streammembench import read_release
 from producers.datasets.writing import write_release
 from producers.lifelog import Dataset
-from producers.synthetic import PREFIX, parse_synthetic, synthesise
+from producers.seeded import PREFIX, parse_numbers
+from producers.synthetic import SyntheticOptions, synthesise
 from simulator.errors import DatasetError
 
 __all__ = [
@@ -106,7 +107,7 @@ def read_dataset(
     ConfigError for a wrong `synthetic:` path.
     """
     if isinstance(path, str) and path.startswith(PREFIX):
-        return _keep(synthesise(parse_synthetic(path)), streams)
+        return _keep(synthesise(parse_numbers(path, SyntheticOptions)), streams)
     layout, stream = one_layout(path, language)
     if stream is not None:
         streams = [stream] if streams is None else streams

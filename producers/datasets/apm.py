@@ -23,7 +23,7 @@ from producers.apm_tasks import FAMILIES, Choice, Heartbeat, Registration, TaskF
 from producers.datasets.files import Files, Progress
 from producers.lifelog import SEGMENT_US, Dataset, Lifelog, RawObservation, Report, SegmentSpan
 from producers.probes import LETTERS, Gold, Probe, ProbeSet, SessionSpan, day_label, probe_id
-from producers.synthetic import PREFIX
+from producers.seeded import PREFIX
 from simulator.errors import ConfigError, DatasetError
 from simulator.eventtime import format_event_time, parse_event_time
 

@@ -43,6 +43,7 @@ from producers.probes import (
     split_option,
     stream_name,
 )
+from producers.seeded import PREFIX, parse_numbers
 from simulator.errors import DatasetError
 
 CHUNK_US = 600_000_000
@@ -131,8 +132,8 @@ def read_lifedialbench(path: str | Path, *, progress: Progress | None = None) ->
     JSON) or the place (`$[0].chat_time[3]`); ConfigError for a wrong `synthetic:` path."""
     report = Report()
     report.counts.update(histories=0, chunks=0, questions=0, choices=0)
-    if isinstance(path, str) and path.startswith(lifedialbench.PREFIX):
-        options = lifedialbench.parse(path)
+    if isinstance(path, str) and path.startswith(PREFIX):
+        options = parse_numbers(path, lifedialbench.LifeDialOptions)
         content = lifedialbench.synthesise(options)
         histories = msgspec.convert(content, list[_History])
         read = [(Path("synthetic"), "synthetic", histories)]
