@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Any, Final, Literal, Self
 
 import msgspec
 
+from simulator.events import Event
 from simulator.log.protocol import StoredRecord
+from simulator.topics import wall_of
 
 Invariant = Literal["form", "1", "2", "3", "4", "5", "6", "7"]
 """Of DESIGN; `form` for what all events have: ids, causes, place, run, key."""
@@ -64,6 +66,20 @@ class Kept(msgspec.Struct, gc=False):
     event_time_us: int = 0
     began_us: int | None = None
     wall_us: int | None = None
+
+    @classmethod
+    def of(cls, event: Event, record: StoredRecord, **more: Any) -> Self:
+        """What is kept of an event that its record stamped. `more`: fields of a kind of its own."""
+        return cls(
+            event.id,
+            Place.of(record),
+            event.causes,
+            event.as_of,
+            event.event_time_us,
+            wall_of(record.headers, "began_us"),
+            wall_of(record.headers),
+            **more,
+        )
 
 
 class Certificate(msgspec.Struct, frozen=True, kw_only=True):

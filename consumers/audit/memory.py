@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from consumers.audit.certificate import Book, Kept, Place, fingerprint
+from consumers.audit.certificate import Book, Kept, fingerprint
 from consumers.audit.stream import Streams
 from simulator.events import (
     CommittedEvent,
@@ -20,7 +20,6 @@ from simulator.events import (
     RunStartedEvent,
 )
 from simulator.log.protocol import StoredRecord
-from simulator.topics import wall_of
 
 SKEW_US: Final = 5_000_000
 """How far the clocks of our own machines may be apart: less than this, and nothing is said of wall times."""
@@ -99,15 +98,7 @@ class Memories:
         """Take a delta, in offset order."""
         lane, book = self._lanes[event.lane], self._book
         book.checked["2"] += 1
-        kept = Kept(
-            event.id,
-            Place.of(record),
-            event.causes,
-            event.as_of,
-            event.event_time_us,
-            wall_of(record.headers, "began_us"),
-            wall_of(record.headers),
-        )
+        kept = Kept.of(event, record)
         known = lane.deltas.setdefault(event.segment, kept)
         if known is not kept:
             book.find(

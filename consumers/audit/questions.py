@@ -20,7 +20,6 @@ from simulator.events import (
 from simulator.log.protocol import StoredRecord
 from simulator.protocols.questions import QuestionName, question_of
 from simulator.protocols.streammembench import STEPS
-from simulator.topics import wall_of
 
 
 class _Told(msgspec.Struct):
@@ -52,14 +51,9 @@ class Asked:
         told, name = self._of(event, record), name_of(event)
         if told is None:
             return
-        part = Part(
-            event.id,
-            Place.of(record),
-            event.causes,
-            event.as_of,
-            event.event_time_us,
-            wall_of(record.headers, "began_us"),
-            wall_of(record.headers),
+        part = Part.of(
+            event,
+            record,
             failed=isinstance(event, ResponseEvent) and event.error is not None,
             segment=event.segment if isinstance(event, TaskEvent) else None,
         )

@@ -28,7 +28,6 @@ from simulator.events import (
 )
 from simulator.log.protocol import StoredRecord
 from simulator.protocols.streammembench import BASIS, STEPS, expected_metrics, trajectory_id
-from simulator.topics import wall_of
 
 _TASKS: Final = ("T1", "T2", "T2-uncommitted")
 
@@ -70,16 +69,7 @@ class Trajectories:
     def part(self, told: Told, event: TrajectoryEvent, record: StoredRecord) -> Part:
         """Take one part of a trajectory."""
         name = name_of(event)
-        part = Part(
-            event.id,
-            Place.of(record),
-            event.causes,
-            event.as_of,
-            event.event_time_us,
-            wall_of(record.headers, "began_us"),
-            wall_of(record.headers),
-            failed=getattr(event, "error", None) is not None,
-        )
+        part = Part.of(event, record, failed=getattr(event, "error", None) is not None)
         match event:
             case TaskEvent():
                 part.text, part.segment = fingerprint(event.text), event.segment
