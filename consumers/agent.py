@@ -39,7 +39,7 @@ from simulator.events import (
     TaskEvent,
     TrajectoryClosedEvent,
 )
-from simulator.intake import FOLLOW_GAP_S, decode_records, read_events
+from simulator.intake import decode_records, followed, read_events
 from simulator.log.protocol import Log, StoredRecord, TopicPartition
 from simulator.outbox import Outbox, Ticket
 from simulator.ownership import Ownership
@@ -316,19 +316,16 @@ class _Agent:
             self.outbox.put(result, ticket, **stamps, **meter.headers())
 
     async def _follow_control(self, tasks: TaskGroup) -> None:
-        async with self.log.subscribe([self.topics.control]) as subscription:
-            while True:
-                for event, _ in decode_records(self.started.run, await subscription.poll())[0]:
-                    self._note(event)
-                    # Closing may take its time, and must not delay the end of the run.
-                    if isinstance(event, SegmentReleasedEvent) and (running := self._running(event)):
-                        running.tasks.start_soon(running.lane.release, event.segment)
-                    elif isinstance(event, TrajectoryClosedEvent) and (running := self._running(event)):
-                        running.tasks.start_soon(running.lane.end_trajectory, event.trajectory)
-                    elif isinstance(event, RunEndedEvent):
-                        await self.outbox.flush()
-                        tasks.cancel_scope.cancel()
-                await anyio.sleep(FOLLOW_GAP_S)
+        async for event, _ in followed(self.log, self.started.run, [self.topics.control]):
+            self._note(event)
+            # Closing may take its time, and must not delay the end of the run.
+            if isinstance(event, SegmentReleasedEvent) and (running := self._running(event)):
+                running.tasks.start_soon(running.lane.release, event.segment)
+            elif isinstance(event, TrajectoryClosedEvent) and (running := self._running(event)):
+                running.tasks.start_soon(running.lane.end_trajectory, event.trajectory)
+            elif isinstance(event, RunEndedEvent):
+                await self.outbox.flush()
+                tasks.cancel_scope.cancel()
 
     def _running(self, event: LaneEvent) -> _RunningLane | None:
         """The lane of an event, if it is one of ours and runs here."""

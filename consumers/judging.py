@@ -35,7 +35,7 @@ from simulator.events import (
     TrajectoryClosedEvent,
     VerdictEvent,
 )
-from simulator.intake import FOLLOW_GAP_S, check_readable, decode_records, read_events
+from simulator.intake import check_readable, decode_records, followed, read_events
 from simulator.log.protocol import Log, TopicPartition
 from simulator.outbox import Outbox, Ticket
 from simulator.ownership import Ownership
@@ -276,15 +276,12 @@ class _Judging:
         )
 
     async def _follow_control(self, tasks: TaskGroup) -> None:
-        async with self.log.subscribe([self.topics.control]) as subscription:
-            while True:
-                for event, _ in decode_records(self.started.run, await subscription.poll())[0]:
-                    if isinstance(event, TrajectoryClosedEvent):
-                        self._note_closed(event)
-                    elif isinstance(event, RunEndedEvent):
-                        await self.outbox.flush()
-                        tasks.cancel_scope.cancel()
-                await anyio.sleep(FOLLOW_GAP_S)
+        async for event, _ in followed(self.log, self.started.run, [self.topics.control]):
+            if isinstance(event, TrajectoryClosedEvent):
+                self._note_closed(event)
+            elif isinstance(event, RunEndedEvent):
+                await self.outbox.flush()
+                tasks.cancel_scope.cancel()
 
     def _note_closed(self, event: TrajectoryClosedEvent) -> None:
         if self.tally.closed(event.trajectory):

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import get_args
 
+import anyio
+
 from simulator.errors import DecodeError
 from simulator.events import AnchorEvent, AnyEvent, DeadLetterEvent, Event, decode, encode, kind_of
 from simulator.log.protocol import Log, StoredRecord, TopicPartition
@@ -95,6 +97,18 @@ async def read_events(
         async for record in records:
             for found in decode_records(run, [record])[0]:
                 yield found
+
+
+async def followed(
+    log: Log, run: str, topics: Sequence[str]
+) -> AsyncGenerator[tuple[AnyEvent, StoredRecord], None]:
+    """Every event of the topics, as `read_events`, and what comes then, without end: for those that nobody waits for,
+    and so only each `FOLLOW_GAP_S`."""
+    async with log.subscribe(topics) as subscription:
+        while True:
+            for found in decode_records(run, await subscription.poll())[0]:
+                yield found
+            await anyio.sleep(FOLLOW_GAP_S)
 
 
 async def read_anchors(log: Log, run: str) -> list[AnchorEvent]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -36,7 +36,7 @@ from producers.questions import QuestionLoad, QuestionPlan, ask, lay_out
 from simulator.errors import ConfigError
 from simulator.events import Limits, Questions, ReadyEvent, ReplayEndedEvent, RunStartedEvent
 from simulator.files import write_whole
-from simulator.intake import FOLLOW_GAP_S, decode_records, read_events
+from simulator.intake import followed, read_events
 from simulator.load.machine import this_machine
 from simulator.log.protocol import Log, header_of
 from simulator.log.sqlite import user_of
@@ -281,13 +281,13 @@ async def _say_when_shared(log: Log, started: RunStartedEvent, agents: frozenset
     """Say `ready` once all agents are, and each partition is one's: an agent that came later would take lanes over
     from another in the middle of the load."""
     shares: dict[str, frozenset[str]] = {}
-    topics = Topics.of(started.run)
-    async with log.subscribe([topics.control]) as subscription:
-        while not _is_shared(shares, agents, started.partitions):
-            for event, record in decode_records(started.run, await subscription.poll())[0]:
-                if isinstance(event, ReadyEvent) and (name := header_of(record.headers, "process").decode()):
-                    partitions = header_of(record.headers, "partitions").decode()
-                    shares[name] = frozenset(filter(None, partitions.split(",")))
+    async with aclosing(followed(log, started.run, [Topics.of(started.run).control])) as events:
+        async for event, record in events:
+            if isinstance(event, ReadyEvent) and (name := header_of(record.headers, "process").decode()):
+                partitions = header_of(record.headers, "partitions").decode()
+                shares[name] = frozenset(filter(None, partitions.split(",")))
+                if _is_shared(shares, agents, started.partitions):
+                    break
     ready = ReadyEvent(id=f"ready/{LOAD_ROLE}", run=started.run, event_time_us=0, role=LOAD_ROLE)
     await log.append([Recorder.for_run(started).record(ready)])
 
@@ -323,12 +323,10 @@ async def _cut_short(log: Log, load: LoadPlan, drained: anyio.Event, scope: anyi
     """Cancel the scope so long after the replay's end; where that is drained by then and there are questions after it,
     so long after the last of those was due."""
     run, drain_s = load.plan.started.run, load.options.drain_s
-    async with log.subscribe([Topics.of(run).control]) as subscription:
-        while True:
-            events, _ = decode_records(run, await subscription.poll())
-            if any(isinstance(event, ReplayEndedEvent) for event, _ in events):
+    async with aclosing(followed(log, run, [Topics.of(run).control])) as events:
+        async for event, _ in events:
+            if isinstance(event, ReplayEndedEvent):
                 break
-            await anyio.sleep(FOLLOW_GAP_S)
     with anyio.move_on_after(drain_s):
         await drained.wait()
     if drained.is_set() and load.questions is not None:
