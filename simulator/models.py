@@ -35,12 +35,13 @@ server that bears one at a time, and a verdict is not missing because its votes 
 
 
 class ModelSource(Protocol):
-    """Models by the name that they are configured by, and the role that they are asked in. Raises ConfigError."""
+    """Models by the name that they are configured by, and the role that they are asked in: `adapters.endpoints.Models`,
+    or those that are only spoken of. Raises ConfigError."""
 
-    def __call__(self, name: str, role: str) -> Model:
+    def model(self, name: str, *, role: str) -> Model:
         """A language model."""
 
-    def embedder(self, name: str, role: str) -> Embedder:
+    def embedder(self, name: str, *, role: str) -> Embedder:
         """An embeddings model."""
 
 
@@ -75,22 +76,11 @@ class _Named:
     def __init__(self, settings: Mapping[str, ModelSettings]) -> None:
         self._settings = settings
 
-    def __call__(self, name: str, role: str) -> Model:
+    def model(self, name: str, *, role: str) -> Model:
         return NamedModel(find_model(self._settings, name).name)
 
-    def embedder(self, name: str, role: str) -> Embedder:
+    def embedder(self, name: str, *, role: str) -> Embedder:
         raise NotImplementedError(f"{find_model(self._settings, name, 'embeddings').name} was not opened")
-
-
-class _Opened:
-    def __init__(self, models: Models) -> None:
-        self._models = models
-
-    def __call__(self, name: str, role: str) -> Model:
-        return self._models.model(name, role=role)
-
-    def embedder(self, name: str, role: str) -> Embedder:
-        return self._models.embedder(name, role=role)
 
 
 def named(settings: Mapping[str, ModelSettings]) -> ModelSource:
@@ -111,7 +101,7 @@ async def open_models(
         yield named(settings)
         return
     async with Models(settings, cache=cache, offline=offline) as models:
-        yield _Opened(models)
+        yield models
 
 
 def judge_panel(
@@ -130,7 +120,7 @@ def judge_panel(
         members[name] = (
             official_judges()
             if name == OFFICIAL
-            else model_judges(source(name, f"judge.{name}"), name, votes=votes, language=language)
+            else model_judges(source.model(name, role=f"judge.{name}"), name, votes=votes, language=language)
         )
     if not members:
         raise ConfigError("no judge is named")
@@ -146,7 +136,9 @@ def responder_of(
     """What answers for memory systems; None where they extract. Raises ConfigError."""
     if answers is None:
         return None
-    return ModelResponder(source(answers, "answers"), token_budget=token_budget, seed=seed, language=language)
+    return ModelResponder(
+        source.model(answers, role="answers"), token_budget=token_budget, seed=seed, language=language
+    )
 
 
 def uses_of(

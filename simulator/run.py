@@ -118,14 +118,10 @@ async def make(plan: Plan, streams: Iterable[str]) -> AsyncIterator[Made]:
         open_models(plan.models, plan.cache, offline=options.offline, asked=bool(started.models)) as models,
         memory_folder(plan.systems, options.out / MEMORIES_NAME) as memory_base,
     ):
-        for (
-            use,
-            asked,
-        ) in started.models.items():  # one whose key is missing is said now, and not in the middle
-            if use.startswith("embedder."):
-                models.embedder(asked.model, use)
-            else:
-                models(asked.model, use)
+        for use, asked in started.models.items():
+            # one whose key is missing is said now, and not in the middle
+            opened = models.embedder if use.startswith("embedder.") else models.model
+            opened(asked.model, role=use)
         responder = responder_for(options, models)
         openers = {
             spec.label: Opener(spec, started, plan.dataset.anchors, memory_base, models, responder)
@@ -220,11 +216,11 @@ class Opener:
 
     def _model_of(self, name: str) -> Model:
         self._check(name, "model", self._declared.model)
-        return self._models(name, f"memory.{self._spec.label}")
+        return self._models.model(name, role=f"memory.{self._spec.label}")
 
     def _embedder_of(self, name: str) -> Embedder:
         self._check(name, "embedder", self._declared.embedder)
-        return self._models.embedder(name, f"embedder.{self._spec.label}")
+        return self._models.embedder(name, role=f"embedder.{self._spec.label}")
 
     def _check(self, name: str, kind: str, declared: str) -> None:
         if name != declared:
