@@ -16,7 +16,6 @@ from simulator.cli.load_tables import show_report
 from simulator.cli.loads import check_extra, compare, show_progress, sweep, with_report
 from simulator.cli.metrics import Tell, metrics_options
 from simulator.cli.progress import files_progress
-from simulator.cli.run import note_attached
 from simulator.errors import ConfigError
 from simulator.runfolder import LATENCY_NAME, REPORT_NAME, log_path
 
@@ -269,6 +268,7 @@ def load(
     check_extra()
     from producers.questions import QuestionLoad
     from simulator.cli.live import load_shown
+    from simulator.cli.run import note_attached
     from simulator.load.single import LoadOptions, execute_load, plan_load
     from simulator.load.sweep import LAG
 

@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import anyio
@@ -34,8 +33,9 @@ from simulator.timebase import BOOT
 from simulator.topics import Topics, boot_of, wall_of
 from simulator.workers import metered
 from tests.adapters.http_servers import server
+from tests.cli.helpers import egostream, started
 from tests.conftest import ROOT
-from tests.workers.fleet import EGOSTREAM, environment, fleet
+from tests.workers.fleet import fleet
 
 DATA = "synthetic:wearers=4,segments_per_day=6,observations_per_segment=5,anchors_per_day=2"
 LOAD = Load(duration_s=3, rate=1500)
@@ -121,24 +121,10 @@ async def test_four_processes_do_at_once_what_one_does_one_after_the_other(
     assert at_once[4] > 0
 
 
-@contextmanager
-def loading(out: Path, *more: object) -> Iterator[subprocess.Popen[str]]:
+def loading(out: Path, *more: object) -> AbstractContextManager[subprocess.Popen[str]]:
     """`egostream load --agents 2` of a minute, its processes under way."""
-    command = [*EGOSTREAM, "load", "null", "--data", DATA, "--rate", 1500, "--duration", 60, "--agents", 2]
-    process = subprocess.Popen(
-        [*map(str, command), "--out", str(out), "-q", *map(str, more)],
-        cwd=ROOT,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    command = ("load", "null", "--data", DATA, "--rate", 1500, "--duration", 60, "--agents", 2)
+    return started(*command, "--out", out, "-q", *more, cwd=ROOT)
 
 
 def roles(process: subprocess.Popen[str], out: Path) -> list[psutil.Process]:
@@ -190,18 +176,11 @@ def test_whatever_ends_the_load_leaves_no_process(tmp_path: Path, with_signal: s
 
 
 def test_a_system_that_can_t_be_made_is_one_line_with_the_reason(tmp_path: Path) -> None:
-    command = ["load", "rag_raw:retrieval=none", "--data", DATA, "--rate", "1500", "--duration", "2", "-q"]
-    ran = subprocess.run(
-        [*EGOSTREAM, *command, "--agents", "1", "--out", str(tmp_path / "run")],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
-    assert ran.returncode == 2
-    assert ran.stderr.count("\n") == 1
-    assert "Invalid enum value 'none'" in ran.stderr
+    asked = ("--data", DATA, "--rate", 1500, "--duration", 2, "-q", "--agents", 1, "--out", tmp_path / "run")
+    ran = egostream("load", "rag_raw:retrieval=none", *asked)
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert "Invalid enum value 'none'" in ran.err
 
 
 @pytest.mark.parametrize(

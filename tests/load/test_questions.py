@@ -250,20 +250,12 @@ def test_what_hangs_in_turn_holds_up_the_answers_and_they_are_unfinished(
     assert answers.loaded.answered > 0
 
 
+def asking(out: Path) -> tuple[object, ...]:
+    return ("--data", DATA, "--rate", 1500, "--duration", 1, "--out", out, "--questions-per-second", 20)
+
+
 def test_the_command_asks_and_prints_both_parts(tmp_path: Path) -> None:
-    common = (
-        "--data",
-        DATA,
-        "--rate",
-        1500,
-        "--duration",
-        1,
-        "--out",
-        tmp_path,
-        "--questions-per-second",
-        20,
-    )
-    ran = egostream("load", "null", *common, env={"COLUMNS": "160"})
+    ran = egostream("load", "null", *asking(tmp_path), env={"COLUMNS": "160"})
     assert ran.code == 0, ran.err
     assert "null answers on a fork of its newest snapshot" in ran.out
     assert "not streamed" in ran.out
@@ -274,19 +266,9 @@ def test_the_command_asks_and_prints_both_parts(tmp_path: Path) -> None:
 
 def test_the_command_gives_json_and_says_what_failed(tmp_path: Path) -> None:
     broken = "it=tests.load.systems:AskedInTurn:fails_after=1"
-    common = (
-        "--data",
-        DATA,
-        "--rate",
-        1500,
-        "--duration",
-        1,
-        "--out",
-        tmp_path,
-        "--questions-per-second",
-        20,
+    ran = egostream(
+        "load", broken, *asking(tmp_path), "--idle", 0, "--json", "-q", cwd=Path(__file__).parents[2]
     )
-    ran = egostream("load", broken, *common, "--idle", 0, "--json", "-q", cwd=Path(__file__).parents[2])
     assert ran.code == 4
     assert ran.json == json.loads((tmp_path / "latency.json").read_text())
     assert ran.json["answers"]["on"] == {"it": "turn"}
