@@ -132,7 +132,7 @@ def revision(said: str, anchor: AnchorEvent, response: str) -> FeedbackDraft | N
 
 def model_judges(
     model: Model, label: str, *, votes: int = 3, language: PromptLanguage = "en"
-) -> tuple[Judge, Judge]:
+) -> tuple[Judge[Case], Judge[Case]]:
     """All metrics of StreamMemBench by one model. `label`: the name by which it is configured."""
     return (
         ModelFidelityAuditor(model, label, votes=votes, language=language),

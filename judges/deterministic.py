@@ -71,7 +71,7 @@ def official_feedback(passed: bool, evidence: str) -> FeedbackDraft:
     return FeedbackDraft(type="revise", text=text)
 
 
-def official_judges() -> tuple[Judge, ...]:
+def official_judges() -> tuple[Judge[Case], ...]:
     """All metrics of StreamMemBench without a model."""
     return (OfficialFidelityAuditor(), OfficialUserSimulator())
 

@@ -6,7 +6,7 @@ from consumers.audit.certificate import Book, Kept, Place, fingerprint
 from consumers.audit.parts import Judged, Told
 from simulator.events import Outcome, VerdictEvent
 from simulator.log.protocol import StoredRecord
-from simulator.protocols.streammembench import BASIS, expected_metrics
+from simulator.protocols.subjects import basis_of, metrics_of
 from simulator.topics import wall_of
 
 
@@ -71,21 +71,23 @@ def check_verdicts(
 ) -> None:
     """A trajectory that has ended has its verdicts, each resting on what it judges."""
     ieu = told.verdicts.get("ieu")
-    wanted = set(expected_metrics(ieu.outcome if ieu is not None else None, ablate_commit=ablated))
-    for metric in sorted(wanted - told.verdicts.keys()):
+    wanted = set(metrics_of(told.anchor, ieu.outcome if ieu is not None else None, ablate_commit=ablated))
+    for unsaid in sorted(wanted - told.verdicts.keys()):
         if told.closed is not None and ended:
             book.find(
                 "7",
                 "verdict_missing",
-                f"{told.id} has ended without a verdict on {metric}",
-                f"{told.id}/{metric}",
+                f"{told.id} has ended without a verdict on {unsaid}",
+                f"{told.id}/{unsaid}",
             )
         elif told.closed is not None:
-            book.leave_open(f"{told.id} has no verdict on {metric} yet")
+            book.leave_open(f"{told.id} has no verdict on {unsaid} yet")
     for metric, judged in told.verdicts.items():
         book.checked["7"] += 1
-        basis = delta if metric == "fidelity" else told.parts.get(BASIS[metric])
-        failed = delta_failed if metric == "fidelity" else basis is not None and not told.alive(BASIS[metric])
+        basis = delta if metric == "fidelity" else told.parts.get(basis_of(metric))
+        failed = (
+            delta_failed if metric == "fidelity" else basis is not None and not told.alive(basis_of(metric))
+        )
         if metric == "fi" and ieu is not None and ieu.outcome != "fail":
             book.find(
                 "7", "fi_not_asked", f"{judged.id} is there, though R1 was judged {ieu.outcome}", judged, ieu
@@ -119,7 +121,7 @@ def check_verdicts(
                 f"{judged.id} is as of segment {judged.as_of}, not {told.anchor.segment}",
                 judged,
             )
-        if delta is not None and judged.event_time_us != delta.event_time_us:
+        if delta is not None and judged.event_time_us != told.at_us(delta):
             book.find(
                 "7", "event_time", f"{judged.id} is not at the event time at which its segment ended", judged
             )
