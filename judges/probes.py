@@ -15,7 +15,7 @@ from adapters.metering import added
 from adapters.model import Model
 from adapters.prompt import Prompt, PromptLanguage, load_prompt
 from judges.by_model import JUDGE_PROMPTS
-from judges.rubrics import RUBRICS, Opinion, ProbeCase, RatedMetric, empty, unanswerable
+from judges.rubrics import RUBRICS, Opinion, RatedMetric, RatingCase, empty, unanswerable
 from judges.votes import JUDGE_TEMPERATURE, ask_votes, failed_vote, failures, why_unjudged
 from simulator.errors import ModelError
 from simulator.events import Usage, Vote
@@ -70,7 +70,7 @@ class ProbeJudge:
         """The name with this metric's prompt alone: another one's new wording is not another judge of it."""
         return self._name(self._prompts[metric])
 
-    async def rate(self, metric: RatedMetric, case: ProbeCase) -> Rated:
+    async def rate(self, metric: RatedMetric, case: RatingCase) -> Rated:
         """Rate one case. An empty answer, or nothing retrieved, has the lowest mark without a call. Raises
         UnratedError, a ModelError, and ValueError with the reason where the case lacks the gold to judge by."""
         rubric = RUBRICS[metric]
@@ -90,7 +90,7 @@ class ProbeJudge:
             opinions.append(opinion)
             cast.append(
                 Vote(
-                    outcome="pass" if opinion.value >= 0.5 else "fail",
+                    outcome="pass" if opinion.value == 1.0 else "fail",
                     value=opinion.value,
                     reason=opinion.reason,
                     judge=self._label,
@@ -116,7 +116,7 @@ class ProbeJudge:
         )
 
     def _unrated(
-        self, tally: str, failed: Sequence[ModelError], case: ProbeCase, cast: Sequence[Vote]
+        self, tally: str, failed: Sequence[ModelError], case: RatingCase, cast: Sequence[Vote]
     ) -> UnratedError:
         reason = why_unjudged(tally, failed, (case.reference, *case.memories))
         return UnratedError(failed[0] if failed else None, reason, cast, self._label)

@@ -25,7 +25,7 @@ RatedMetric = Literal["qa", "memory_recall", "helpful", "open_answer", "rating"]
 _NOTHING: Final = {"en": "(none)", "zh": "（无）"}
 
 
-class ProbeCase(msgspec.Struct, frozen=True, kw_only=True):
+class RatingCase(msgspec.Struct, frozen=True, kw_only=True):
     """What a judge of probes sees. `answer`: the response's text; `retrieved`: the records that it names, best first;
     `reference`, `memories`: the gold; `options`: of a choice, without letters, A first."""
 
@@ -99,12 +99,12 @@ class Rubric(NamedTuple):
     needs: Literal["reference", "memories"]
     looks_at: Literal["answer", "retrieved"]
     lowest: int
-    shown: Callable[[ProbeCase, PromptLanguage], dict[str, str]]
-    kind: Callable[[ProbeCase], type[msgspec.Struct]]
+    shown: Callable[[RatingCase, PromptLanguage], dict[str, str]]
+    kind: Callable[[RatingCase], type[msgspec.Struct]]
     opinion: Callable[[msgspec.Struct], Opinion]
 
 
-def unanswerable(rubric: Rubric, case: ProbeCase) -> str:
+def unanswerable(rubric: Rubric, case: RatingCase) -> str:
     """Why nothing can be judged; empty if it can."""
     if not case.question.strip():
         return "the probe has no question"
@@ -115,7 +115,7 @@ def unanswerable(rubric: Rubric, case: ProbeCase) -> str:
     return ""
 
 
-def empty(rubric: Rubric, case: ProbeCase) -> str:
+def empty(rubric: Rubric, case: RatingCase) -> str:
     """Why the case has the lowest mark without a model being asked; empty where one is to be."""
     if rubric.looks_at == "retrieved" and not case.retrieved:
         return "nothing was retrieved"
@@ -124,7 +124,7 @@ def empty(rubric: Rubric, case: ProbeCase) -> str:
     return ""
 
 
-def _question(case: ProbeCase) -> str:
+def _question(case: RatingCase) -> str:
     lines = [f"{letter}. {option}" for letter, option in zip(LETTERS, case.options, strict=False)]
     return "\n".join([case.question, *lines])
 
@@ -133,16 +133,16 @@ def _numbered(texts: tuple[str, ...], language: PromptLanguage) -> str:
     return "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1)) or _NOTHING[language]
 
 
-def _retrieved(case: ProbeCase, language: PromptLanguage) -> str:
+def _retrieved(case: RatingCase, language: PromptLanguage) -> str:
     records = tuple(f"[{format_event_time(r.event_time_us)}] {r.text}" for r in case.retrieved)
     return _numbered(records, language)
 
 
-def _now(case: ProbeCase) -> str:
+def _now(case: RatingCase) -> str:
     return format_event_time(case.asked_time_us)
 
 
-def _shown_qa(case: ProbeCase, language: PromptLanguage) -> dict[str, str]:
+def _shown_qa(case: RatingCase, language: PromptLanguage) -> dict[str, str]:
     return {
         "question": _question(case),
         "memories": _numbered(case.memories, language),
@@ -151,11 +151,11 @@ def _shown_qa(case: ProbeCase, language: PromptLanguage) -> dict[str, str]:
     }
 
 
-def _shown_recall(case: ProbeCase, language: PromptLanguage) -> dict[str, str]:
+def _shown_recall(case: RatingCase, language: PromptLanguage) -> dict[str, str]:
     return {"retrieved": _retrieved(case, language), "items": _numbered(case.memories, language)}
 
 
-def _shown_helpful(case: ProbeCase, language: PromptLanguage) -> dict[str, str]:
+def _shown_helpful(case: RatingCase, language: PromptLanguage) -> dict[str, str]:
     return {
         "question": _question(case),
         "now": _now(case),
@@ -164,7 +164,7 @@ def _shown_helpful(case: ProbeCase, language: PromptLanguage) -> dict[str, str]:
     }
 
 
-def _shown_answer(case: ProbeCase, language: PromptLanguage) -> dict[str, str]:
+def _shown_answer(case: RatingCase, language: PromptLanguage) -> dict[str, str]:
     return {
         "question": _question(case),
         "now": _now(case),

@@ -15,14 +15,14 @@ from adapters.metering import metered
 from adapters.prompt import PromptLanguage, load_prompt
 from judges.by_model import JUDGE_PROMPTS
 from judges.probes import RATED_METRICS, ProbeJudge, Rated, UnratedError
-from judges.rubrics import RUBRICS, ProbeCase, RatedMetric
+from judges.rubrics import RUBRICS, RatedMetric, RatingCase
 from simulator.errors import ModelError
 from simulator.events import RetrievedRecord, Usage, Vote
 from tests.models.fakes import FakeModel, Says, down
 from tests.models.helpers import endpoint
 from tests.models.server import Script, Server, Step, running_server
 
-CASE = ProbeCase(
+CASE = RatingCase(
     question="Which tea do I like by now?",
     options=("oolong", "sencha"),
     answer="You moved on to sencha.",
@@ -54,7 +54,7 @@ def votes_of(*answers: str | ModelError) -> Says:
     return lambda ask: answers[ask.vote]
 
 
-async def rated(says: Says, metric: RatedMetric, case: ProbeCase = CASE, votes: int = 3) -> Rated:
+async def rated(says: Says, metric: RatedMetric, case: RatingCase = CASE, votes: int = 3) -> Rated:
     return await ProbeJudge(FakeModel(says=says), "m", votes=votes).rate(metric, case)
 
 
@@ -68,7 +68,7 @@ async def test_every_mark_of_every_scale(metric: RatedMetric, what: Any, value: 
     assert found.agreement == 1.0
     assert found.usage == Usage(prompt_tokens=30, completion_tokens=6, calls=3)
     assert [(vote.value, vote.outcome, vote.judge) for vote in found.votes] == [
-        (value, "pass" if value >= 0.5 else "fail", "m")
+        (value, "pass" if value == 1.0 else "fail", "m")
     ] * 3
 
 
