@@ -103,9 +103,11 @@ class FeedbackDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 class Vote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One of the votes behind a verdict. `judge`: the model that cast it, or the judge where several judge each case;
-    `votes`: those behind that judge's own. `usage`: of this one vote."""
+    `votes`: those behind that judge's own. `usage`: of this one vote. `value`: of a rated metric, what the vote gives,
+    in [0, 1]; its `outcome` is then `pass` where that is 1."""
 
     outcome: Outcome
+    value: float | None = None
     reason: str = ""
     judge: str = ""
     votes: tuple[Vote, ...] = ()
