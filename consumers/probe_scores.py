@@ -124,7 +124,7 @@ def _online_and_offline(system: str, rows: Sequence[Row]) -> Iterator[Finding]:
             counts={
                 "right": area.positives,
                 "wrong": area.negatives,
-                "on_newer_records": sum(newer > 0 for newer, _ in answered),
+                "on_newer_records": sum(newer for newer, _ in answered),
             },
         )
         online = {_question(row): row for row in rows if online_metric in row.marks}

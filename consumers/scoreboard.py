@@ -84,8 +84,8 @@ class _Part(msgspec.Struct, frozen=True, gc=False):
     replayed_tokens: int = 0
     isolated_us: int | None = None
     first_token_us: int | None = None
-    times_us: tuple[int, ...] = ()
-    """Event times of the records that it rests on."""
+    newest_us: int | None = None
+    """Event time of the newest record that it rests on."""
 
 
 class _Kept(msgspec.Struct):
@@ -117,7 +117,6 @@ class Scoreboard:
         self._started: RunStartedEvent | None = None
         self._means: dict[str, Means] = {}
         """System → how its agent says that its branches are made."""
-        self._probes = False
         self._ended = False
         self._anchors: dict[str, Subject] = {}
         self._outlines: dict[str, OutlineEvent] = {}
@@ -151,7 +150,7 @@ class Scoreboard:
                     _tokens(event.replayed.usage),
                     _took_us(headers, "isolating_us", "began_us"),
                     _took_us(headers, "began_us", "first_token_us"),
-                    tuple(found.event_time_us for found in event.retrieved) if self._probes else (),
+                    max((found.event_time_us for found in event.retrieved), default=None),
                 )
                 self._keep(event.trajectory, _with_arm(event.phase, event.arm), part)
             case FeedbackEvent():
@@ -179,7 +178,6 @@ class Scoreboard:
                 self._dead[event.id] = event.reason
             case RunStartedEvent():
                 self._started = event
-                self._probes = event.protocol != "streammembench"
             case ReadyEvent(means=means) if means is not None:
                 self._means[event.role.removeprefix("agent.")] = means
             case RunEndedEvent():
@@ -297,13 +295,13 @@ class Scoreboard:
             closed_reason=kept.closed or "",
         )
         if isinstance(subject, ProbeEvent):
-            times_us = kept.parts["R1"].times_us if "R1" in kept.parts else ()
+            newest_us = kept.parts["R1"].newest_us if "R1" in kept.parts else None
             return msgspec.structs.replace(
                 row,
                 evidence_id=subject.source_id,
                 evidence=subject.question,
                 groups=subject.groups,
-                newer=sum(time_us >= subject.asked_time_us for time_us in times_us),
+                newer=newest_us is not None and newest_us >= subject.asked_time_us,
             )
         label, unlabelled = failure_label(marks)
         return msgspec.structs.replace(
@@ -384,6 +382,7 @@ def _mark(verdict: VerdictEvent) -> Mark:
         judge=sys.intern(verdict.judge),  # one of a few: thousands of copies would be kept
         verdict=verdict.id,
         votes=verdict.votes,
+        value=verdict.value,
     )
 
 

@@ -81,8 +81,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Above 1 where it was unjudged and run again (`egostream retry`)."""
     groups: dict[str, str] = {}
     """Of a probe: what results are reported by → its group."""
-    newer: int = 0
-    """Of a probe: records that R1 rests on that are newer than the moment at which it was due."""
+    newer: bool = False
+    """Of a probe: R1 rests on a record that is newer than the moment at which it was due."""
 
 
 class MetricRate(msgspec.Struct, frozen=True, kw_only=True):

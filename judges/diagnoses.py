@@ -42,13 +42,13 @@ def auroc(scores: Sequence[float], positive: Sequence[bool]) -> Auroc:
     return Auroc(value=value, positives=positives, negatives=negatives)
 
 
-def contamination(answers: Iterable[tuple[int, bool]]) -> Auroc:
-    """How well having retrieved a record newer than the question tells right answers from wrong ones: (how many of its
-    records are newer, right) of each question asked at the end of the stream. 0.5: nothing of a right answer hangs on
-    the future. Well above: right answers come with records that nobody could have had when the question was due, so
+def contamination(answers: Iterable[tuple[bool, bool]]) -> Auroc:
+    """How well having retrieved a record newer than the question tells right answers from wrong ones: (whether any of
+    its records is newer, right) of each question asked at the end of the stream. 0.5: nothing of a right answer hangs
+    on the future. Well above: right answers come with records that nobody could have had when the question was due, so
     that offline results look better than the memory is."""
     kept = list(answers)
-    return auroc([float(newer > 0) for newer, _ in kept], [right for _, right in kept])
+    return auroc([float(newer) for newer, _ in kept], [right for _, right in kept])
 
 
 class Overwriting(msgspec.Struct, frozen=True, kw_only=True):

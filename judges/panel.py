@@ -39,7 +39,8 @@ class JudgePanel(Generic[C]):
                 other = self._judges.setdefault(metric, judge)
                 if other is not judge:
                     raise ConfigError(f"two judges claim {metric}: {other.name} and {judge.name}")
-        missing = sorted(set(metrics) - self._judges.keys())
+        self._metrics = frozenset(metrics)
+        missing = sorted(self._metrics - self._judges.keys())
         if missing:
             raise ConfigError(f"no judge for {', '.join(missing)}")
 
@@ -49,7 +50,7 @@ class JudgePanel(Generic[C]):
 
     def describe(self) -> dict[str, str]:
         """`judge.<metric>` → the judge's name, for the run's identity."""
-        return {f"judge.{metric}": self._judges[metric].name for metric in sorted(self._judges)}
+        return {f"judge.{metric}": self._judges[metric].name for metric in sorted(self._metrics)}
 
     async def judge(self, case: C) -> Judgment:
         """Judge a case. Whatever goes wrong in the judge gives `unjudged` with the reason: an outage of a

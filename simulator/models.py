@@ -20,6 +20,7 @@ from judges.by_model import model_judges
 from judges.deterministic import official_judges
 from judges.judge import Case, Judge, ProbeCase
 from judges.panel import JudgePanel
+from judges.probes_by_model import model_probe_judges
 from judges.probes_by_rule import probe_judges
 from judges.several import together
 from simulator.errors import ConfigError
@@ -145,8 +146,14 @@ def probe_panel(
     names = [name for name in judges if name != OFFICIAL]
     if len(names) > 1:
         raise ConfigError(f"one model judges probes, and {len(names)} are named: {', '.join(names)}")
-    members = [judge for judge in probe_judges() if judge.metrics & wanted]
-    return JudgePanel(members, wanted)
+    members = [*probe_judges()]
+    for name in names:
+        model = source.model(name, role=f"judge.{name}")
+        members += model_probe_judges(model, name, votes=votes, language=language)
+    members = [judge for judge in members if judge.metrics & wanted]
+    if not names:
+        return JudgePanel(members, wanted)
+    return JudgePanel(members, wanted, deadline_s=_MODEL_JUDGE_DEADLINE_S)
 
 
 def responder_of(

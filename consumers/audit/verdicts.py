@@ -34,6 +34,8 @@ def take_verdict(told: Told | None, event: VerdictEvent, record: StoredRecord, b
         return None
     if event.anchor != told.anchor.anchor:
         book.find("7", "verdict_anchor", f"{event.id} names another anchor, {event.anchor}", judged)
+    if event.value is not None and not (0 <= event.value <= 1 and event.outcome != "unjudged"):
+        book.find("7", "value", f"{event.id} is {event.outcome} with the value {event.value}", judged)
     if event.outcome == "unjudged" and not event.reason:
         book.find("7", "no_reason", f"{event.id} is unjudged and does not say why", judged)
     fitting = {"pass": "affirm", "fail": "revise"}.get(event.outcome) if event.metric == "ieu" else None
@@ -45,7 +47,9 @@ def take_verdict(told: Told | None, event: VerdictEvent, record: StoredRecord, b
             f"{event.id} is {event.outcome}, and its feedback is {given or 'missing'}, not {fitting or 'none'}",
             judged,
         )
-    if event.votes and event.outcome != _counted(event):
+    if event.votes and any(vote.value is not None for vote in event.votes):
+        _check_rating(event, judged, book)
+    elif event.votes and event.outcome != _counted(event):
         book.find(
             "7",
             "votes",
@@ -56,6 +60,17 @@ def take_verdict(told: Told | None, event: VerdictEvent, record: StoredRecord, b
     if known is not judged:
         book.find("7", "verdict_twice", f"{told.id} has two verdicts on {event.metric}", judged, known)
     return judged
+
+
+def _check_rating(event: VerdictEvent, judged: Judged, book: Book) -> None:
+    """Votes with a value have a median, the lower of two; a metric that is no mean passes where that is 1."""
+    values = sorted(vote.value for vote in event.votes if vote.value is not None)
+    median = values[(len(values) - 1) // 2]
+    if event.outcome == "unjudged":
+        return  # too many of them failed, or a yes or no is tied: the reason says which
+    if event.value not in (None, median) or event.outcome != ("pass" if median == 1.0 else "fail"):
+        said = f"{event.outcome} with value {event.value}"
+        book.find("7", "votes", f"{event.id} says {said}; the median of its votes is {median}", judged)
 
 
 def _counted(event: VerdictEvent) -> Outcome:

@@ -16,6 +16,7 @@ from consumers.audit import Certificate, one_line
 from consumers.audit import render as render_audit
 from consumers.follow import Watcher
 from consumers.monitor import Progress
+from consumers.probe_tables import groupings
 from consumers.score_tables import render
 from consumers.scores import Scores
 from producers.benchmarks import Asked
@@ -330,7 +331,9 @@ def run(options: RunOptions, tell: Tell | None, settings: common.Settings, dry_r
             f"\nThe log is {options.log or log_path(out)}; scores.json and trajectories.csv are beside it."
         )
         common.say("Next, split the scores, or see what was asked and answered:")
-        common.say(f"    {common.command('scores', out, '--by', 'third', '--by', 'subject')}")
+        splits = groupings(outcome.scores)[:2] or ["third", "subject"]
+        by = [word for split in splits for word in ("--by", split)]
+        common.say(f"    {common.command('scores', out, *by)}")
         common.say(f"    {common.command('tap', out, 'responses', '-n', 3)}")
     return outcome.exit_code
 

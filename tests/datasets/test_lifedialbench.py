@@ -280,14 +280,14 @@ def facts(data: ProbeSet) -> list[Probe]:
     return [p for p in data.probes if p.groups["type"] == "single_event"]
 
 
-def offline(data: ProbeSet, uses: Callable[[int, int], bool]) -> list[tuple[int, bool]]:
+def offline(data: ProbeSet, uses: Callable[[int, int], bool]) -> list[tuple[bool, bool]]:
     """Who answers with the newest line among those that `uses` (its time, when the question was due) lets through:
     whether that is newer than the question, and whether it is right."""
     answers = []
     for probe in facts(data):
         kept = [line for line in told(data, probe) if uses(line[0], probe.asked_time_us)]
         right = bool(kept) and max(kept)[1] == probe.gold.option
-        answers.append((int(bool(kept) and max(kept)[0] >= probe.asked_time_us), right))
+        answers.append((bool(kept) and max(kept)[0] >= probe.asked_time_us, right))
     return answers
 
 

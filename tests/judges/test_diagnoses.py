@@ -53,12 +53,12 @@ def test_auroc_refuses_what_it_cant_rank() -> None:
 
 def test_contamination_by_hand() -> None:
     # Right ones: 3 of 4 rest on something newer; wrong ones: 1 of 2. Pairs won: 3*1 + ties (3*1 + 1*1) / 2 = 5 of 8.
-    answers = [(1, True), (1, True), (1, True), (0, True), (1, False), (0, False)]
+    answers = [(True, True), (True, True), (True, True), (False, True), (True, False), (False, False)]
     assert contamination(answers).value == 5 / 8
 
 
 def test_who_never_sees_the_future_has_nothing_to_tell_by() -> None:
-    found = contamination([(0, right) for right in (True, False, True, True)])
+    found = contamination([(False, right) for right in (True, False, True, True)])
     assert (found.value, found.positives, found.negatives) == (0.5, 3, 1)
 
 

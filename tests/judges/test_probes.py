@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from adapters.metering import metered
 from adapters.prompt import PromptLanguage, load_prompt
 from judges.by_model import JUDGE_PROMPTS
-from judges.probes import RATED_METRICS, ProbeJudge, Rated, UnratedError
+from judges.rating import RATED_METRICS, ProbeJudge, Rated, UnratedError
 from judges.rubrics import RUBRICS, RatedMetric, RatingCase
 from simulator.errors import ModelError
 from simulator.events import RetrievedRecord, Usage, Vote
