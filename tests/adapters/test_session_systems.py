@@ -143,8 +143,8 @@ async def test_a_fork_ranks_as_the_index_of_what_it_has_seen(
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_an_answer_names_its_whole_ranking_whatever_its_budget_holds(name: str) -> None:
-    memory = made(name, context(top_k=2, word_budget=3))
+async def test_an_answer_names_its_whole_ranking_where_rankings_are_measured(name: str) -> None:
+    memory = made(name, replace(context(top_k=2, word_budget=3), ranked=True))
     for number, texts in enumerate(DIALOG):
         await memory.ingest(segment(number, *texts))
     answer = await memory.answer(ask("sencha tea"))
