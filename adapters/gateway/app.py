@@ -9,6 +9,7 @@ from typing import Final
 
 import anyio
 import msgspec
+import structlog
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
@@ -27,6 +28,8 @@ _FAILED_FOR_GOOD: Final = 424
 _NEVER_AGAIN: Final = {"x-should-retry": "false"}
 _RETRIED: Final = "x-stainless-retry-count"
 """OpenAI's client counts here how often it sent a request before."""
+
+_log = structlog.get_logger(__name__)
 
 Answer = Callable[[Memory, Stage, Request, bytes], Awaitable[Response]]
 
@@ -76,6 +79,10 @@ async def _counted(gateway: Gateway, memory: Memory, request: Request, answer: A
         except EgostreamError as error:  # the encoder, or the cache
             failed = ModelError(memory.name, "unavailable", str(error))
             response = _error(_FAILED_FOR_GOOD, str(error), failed.failure)
+        except Exception as error:  # a bug of ours, which the system may swallow like anything else
+            _log.exception("gateway_failed", memory=memory.name)
+            failed = ModelError(memory.name, "unavailable", f"{type(error).__name__}: {error}")
+            response = _error(500, failed.reason, failed.failure)
         memory.fail(stage, _digest(request, body), failed)
         return response
     return _error(_FAILED_FOR_GOOD, "the run is over", "closed")
@@ -96,14 +103,14 @@ async def _chat(memory: Memory, stage: Stage, request: Request, body: bytes) -> 
 
 
 async def _choices(model: Model, chat: Chat, first: int, stage: Stage) -> list[Said]:
-    """As many answers as are wanted. Raises ModelError once all have come to something: the others are paid."""
+    """As many answers as are wanted. Raises what one of them does once all have come to something: they are paid."""
     found: dict[int, Said] = {}
-    failures: dict[int, ModelError] = {}
+    failures: dict[int, Exception] = {}
 
     async def ask(number: int) -> None:
         try:
             found[number] = await model.ask(msgspec.structs.replace(chat.ask, vote=first + number))
-        except ModelError as error:
+        except Exception as error:
             failures[number] = error
         else:
             stage.spent(found[number].usage)
