@@ -12,7 +12,7 @@ import msgspec
 import structlog
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from adapters.embedder import default_embedder
@@ -98,7 +98,7 @@ async def _chat(memory: Memory, stage: Stage, request: Request, body: bytes) -> 
     stage.answered(digest)
     key = hashlib.sha256(digest + number.to_bytes(8)).hexdigest()[:24]
     if chat.stream:
-        return StreamingResponse(replies.stream(chat, key, said), media_type="text/event-stream")
+        return Response(b"".join(replies.stream(chat, key, said)), media_type="text/event-stream")
     return _json(replies.completion(chat, key, said))
 
 

@@ -107,6 +107,7 @@ class Stage:
         except BaseException:
             taken.discard(number)
             raise
+        taken.add(number)  # one that was sent again may have failed meanwhile, and gone well here
 
     def spent(self, usage: ModelUsage) -> None:
         """A chat was answered so."""
