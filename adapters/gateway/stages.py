@@ -164,7 +164,13 @@ class Memory:
     def fail(self, stage: Stage, request: bytes, error: ModelError) -> None:
         """A call failed for good. One that came between two stages fails the next, which may have begun by now."""
         stage.fail(request, error)
-        _log.warning("model_call_failed", memory=self.name, operation=stage.operation, reason=str(error))
+        _log.warning(
+            "model_call_failed",
+            memory=self.name,
+            operation=stage.operation,
+            segment=stage.segment,
+            reason=str(error),
+        )
         if stage is self._late and self._open is not None:
             self._open.take_failures(self._late)
 

@@ -137,10 +137,16 @@ async def test_the_real_key_never_comes_through(
         assert "AbCdEf" not in text
 
 
-async def test_nothing_is_said_on_standard_output(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
-    async with front(server) as there, asking(there.lane()) as client:
-        await said(client, "hello")
+async def test_what_was_asked_is_logged_and_nothing_else_is_said(
+    server: Server, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with capture_logs() as logged:
+        async with front(server) as there, asking(there.lane()) as client:
+            await said(client, "two words")
     assert capfd.readouterr() == ("", "")
+    [entry] = logged
+    assert (entry["event"], entry["lane"], entry["operation"]) == ("asked_over_http", "mine@A1", "late")
+    assert (entry["calls"], entry["prompt_tokens"]) == (1, 2)
 
 
 async def test_a_run_without_such_systems_opens_nothing_and_loads_no_web_server() -> None:
