@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from adapters.registry import available, capabilities, describe, options_of, parse_spec
-from consumers.score_tables import new_table
+from consumers.tables import new_table
 from simulator.cli import common
 from simulator.plan import means_of
 
