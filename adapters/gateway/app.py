@@ -17,8 +17,9 @@ from starlette.routing import Route
 
 from adapters.embedder import default_embedder
 from adapters.gateway import replies
+from adapters.gateway.lanes import Gateway, Memory
 from adapters.gateway.requests import BadRequestError, Chat, read_chat, read_embed
-from adapters.gateway.stages import Gateway, Memory, Stage
+from adapters.gateway.stages import Stage
 from adapters.metering import estimated_tokens, metered
 from adapters.model import Model, Said
 from simulator.errors import EgostreamError, ModelError
@@ -53,7 +54,7 @@ def gateway_app(gateway: Gateway, token: str) -> Starlette:
             Route(f"{memory}/chat/completions", under(_chat), methods=["POST"]),
             Route(f"{memory}/embeddings", under(_embeddings), methods=["POST"]),
             Route(f"{memory}/models", under(_models), methods=["GET"]),
-            Route(f"{memory}/{{rest:path}}", under(_unknown), methods=["GET", "POST"]),
+            Route(f"{memory}/{{rest:path}}", under(_unknown), methods=["POST"]),
         ]
     )
 
@@ -145,9 +146,9 @@ async def _models(memory: Memory, _stage: Stage, _request: Request, _body: bytes
     return _json(replies.models(memory.lane.names))
 
 
-async def _unknown(_memory: Memory, _stage: Stage, request: Request, _body: bytes) -> Response:
+async def _unknown(_memory: Memory, _stage: Stage, _request: Request, _body: bytes) -> Response:
     raise BadRequestError(
-        f"{request.method} is not known here: there are POST /chat/completions, POST /embeddings, and GET /models"
+        "this is not known here: there are POST /chat/completions, POST /embeddings, and GET /models"
     )
 
 

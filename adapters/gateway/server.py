@@ -14,7 +14,7 @@ import structlog
 import uvicorn
 
 from adapters.gateway.app import gateway_app
-from adapters.gateway.stages import Gateway
+from adapters.gateway.lanes import Gateway
 
 _KEEP_ALIVE_S: Final = 600
 """Longer than clients keep a connection: one that is closed as it is used again fails its call."""
