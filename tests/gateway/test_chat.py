@@ -272,6 +272,15 @@ async def test_what_is_not_offered_is_refused_and_fails_the_stage(
         assert await server.asked() == []
 
 
+async def test_a_look_at_what_is_not_there_is_no_failure(server: Server) -> None:
+    async with front(server) as there, httpx.AsyncClient() as plain:
+        lane = there.lane()
+        async with lane.stage(lane.lane, "ingest") as stage:
+            for path in ("/health", "/models/gpt-4o-mini", "/chat/completions"):
+                assert (await plain.get(lane.url_of(lane.lane) + path)).status_code == 405
+        assert stage.failures == ()
+
+
 async def test_a_system_without_a_model_can_t_ask_one(server: Server) -> None:
     async with front(server) as there:
         lane = there.gateway.lane("none@A1")
