@@ -101,7 +101,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a memory system declares. `fork`: how its branches can be made, see above. `privileged`: it is handed
     the evidence, so it is an upper bound and no competitor. `answers`: `run`, it answers by `LaneContext.responder`
     from what it found; `own`, it answers by itself. `model`: the configured model that its ingests and commits ask;
-    `prompts`: those of `adapters/prompts` that it asks with; `embedder`: the configured one that makes its vectors."""
+    `prompts`: those of `adapters/prompts` that it asks with; `embedder`: the configured one that makes its vectors.
+    `exempt`: cases of `adapters.conformance` that it is not meant to pass, and why: `egostream systems check` says so
+    instead of running them."""
 
     fork: Fork = "cheap"
     privileged: bool = False
@@ -109,6 +111,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     prompts: tuple[str, ...] = ()
     embedder: str = ""
+    exempt: dict[str, str] = {}
 
     @property
     def asks(self) -> bool:

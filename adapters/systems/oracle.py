@@ -17,7 +17,11 @@ class OracleMemory:
     far, one of whose two requests equals it; else nothing. Privileged: an upper bound and no competitor. Commits add
     nothing to what it was handed."""
 
-    capabilities = Capabilities(privileged=True, answers="run")
+    capabilities = Capabilities(
+        privileged=True,
+        answers="run",
+        exempt={"commit": "it is handed the evidence, and conversations add nothing to it"},
+    )
 
     __slots__ = ("_anchors_asked", "_anchors_of", "_context", "_store")
 
