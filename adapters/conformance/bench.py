@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
 import anyio
+import anyio.to_thread
 from msgspec.structs import replace
 
 from adapters.conformance.ledger import BrokenError, Ledger, check_writable
@@ -210,6 +212,9 @@ class Bench:
             yield line
         finally:
             await line.aclose()
+            if context.directory is not None:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(shutil.rmtree, context.directory, True)
 
     async def deltas(self, seen: Sequence[Segment], *, lane: str) -> list[Delta]:
         """Those that a new memory gives of that lane."""

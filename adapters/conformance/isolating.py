@@ -8,7 +8,7 @@ from typing import Final
 from adapters.conformance.bench import Bench, NotApplicableError, at_once
 from adapters.conformance.case import case
 from adapters.conformance.ledger import BrokenError, differing, says, unlike
-from adapters.conformance.world import FACTS, TALK, segment, segments
+from adapters.conformance.world import FACTS, STREAM, TALK, segment, segments
 from adapters.memory import Answer, MemorySystem, Request
 from simulator.events import RetrievedRecord
 
@@ -107,28 +107,33 @@ async def capabilities(bench: Bench) -> str:
 
 
 async def _check_branch(bench: Bench) -> str:
-    """A branch answers as its parent did and goes on as it does, also when the parent is gone."""
+    """A branch answers and goes on as a memory does that ingested the same, also when its parent is gone."""
     if bench.declared.fork == "none":
         return NO_BRANCHES
-    seen = segments(3)
+    seen, lane = segments(3), f"conformance/c@{STREAM}"
     reproducible = await bench.is_reproducible(seen)
-    async with bench.line(seen) as line:
+    async with bench.line(seen, lane=lane) as line:
+        for s in seen[:2]:
+            await line.ingest(s)
+        expected = [await line.ask(fact.question) for fact in FACTS[:3]]
+        goes_on = await line.ingest(seen[2])
+    how = f"a branch by {bench.declared.fork!r}"
+    async with bench.line(seen, lane=lane) as line:
         for s in seen[:2]:
             await line.ingest(s, keep=s is seen[1])
-        before = [await line.ask(fact.question) for fact in FACTS[:3]]
         branch = await line.branch(1)
-        for fact, expected in zip(FACTS[:3], before, strict=True):
-            if (said := unlike(expected, await line.ask(fact.question, branch))) is not None:
-                raise BrokenError(f"a branch by {bench.declared.fork!r} is not the whole memory: {said}")
-        on_branch = await line.ingest_into(branch, seen[2])
-        on_main = await line.ingest(seen[2])
-        if reproducible and (said := differing(on_main, on_branch)) is not None:
-            raise BrokenError(f"a branch by {bench.declared.fork!r} goes on with another delta: {said}")
+        for fact, known in zip(FACTS[:3], expected, strict=True):
+            answer = await line.ask(fact.question, branch)
+            if (said := unlike(known, answer, by_text=not reproducible)) is not None:
+                raise BrokenError(f"{how} is not the whole memory: {said}")
+        delta = await line.ingest_into(branch, seen[2])
+        if reproducible and (said := differing(goes_on, delta)) is not None:
+            raise BrokenError(f"{how} goes on with another delta: {said}")
         await line.close_main()
-        for fact, expected in zip(FACTS[:2], before[:2], strict=True):
-            if says(expected, fact.word) and not says(await line.ask(fact.question, branch), fact.word):
-                raise BrokenError("a branch loses its records once its parent is closed")
-    return f"a branch by {bench.declared.fork!r} is the whole memory"
+        for fact, known in zip(FACTS[:2], expected[:2], strict=True):
+            if says(known, fact.word) and not says(await line.ask(fact.question, branch), fact.word):
+                raise BrokenError(f"{how} loses its records once its parent is closed")
+    return f"{how} is the whole memory"
 
 
 async def _check_responder(bench: Bench) -> str:

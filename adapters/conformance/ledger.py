@@ -22,38 +22,45 @@ class Ledger:
     def __init__(self) -> None:
         self.held: dict[str, MemoryRecord] = {}
         self.deleted: dict[str, MemoryRecord] = {}
+        self.faults: list[str] = []
+        """What is wrong in the deltas that were taken in."""
 
     def copy(self) -> Ledger:
         """That of a branch."""
         copy = Ledger()
-        copy.held, copy.deleted = dict(self.held), dict(self.deleted)
+        copy.held, copy.deleted, copy.faults = dict(self.held), dict(self.deleted), list(self.faults)
         return copy
 
     def apply(self, what: str, delta: Delta) -> None:
-        """Take a delta in. Raises BrokenError for an id that can't be."""
+        """Take a delta in, as well as can be: what is wrong in it is noted in `faults`."""
         said: set[str] = set()
         for record in delta.records:
-            if not record.id:
-                raise BrokenError(f"{what}: a record has no id")
-            if record.id in said:
-                raise BrokenError(f"{what}: the delta names record {record.id} twice")
+            if (fault := self._fault(record, said)) is not None:
+                self.faults.append(f"{what}: {fault}")
             said.add(record.id)
-            known = record.id in self.held
-            if record.op == "add" and known:
-                raise BrokenError(
-                    f"{what}: record {record.id} is added, and was before: say op=update, or draw another id"
-                )
-            if record.op != "add" and not known:
-                raise BrokenError(f"{what}: op={record.op} of record {record.id}, which no delta added")
-            if record.op == "update" and _content(self.held[record.id]) == _content(record):
-                raise BrokenError(f"{what}: op=update of record {record.id}, and it is as it was")
-            if record.op == "delete":
-                self.deleted[record.id] = self.held.pop(record.id)
-            else:
+            if record.op != "delete":
                 self.held[record.id] = record
+            elif record.id in self.held:
+                self.deleted[record.id] = self.held.pop(record.id)
+
+    def _fault(self, record: MemoryRecord, said: set[str]) -> str | None:
+        known = self.held.get(record.id)
+        if not record.id:
+            return "a record has no id"
+        if record.id in said:
+            return f"the delta names record {record.id} twice"
+        if record.op == "add" and known is not None:
+            return f"record {record.id} is added, and was before: say op=update, or draw another id"
+        if record.op != "add" and known is None:
+            return f"op={record.op} of record {record.id}, which no delta added"
+        if record.op == "update" and known is not None and _content(known) == _content(record):
+            return f"op=update of record {record.id}, and it is as it was"
+        return None
 
     def check_found(self, found: Iterable[RetrievedRecord]) -> None:
-        """Raise BrokenError unless each record is held as it was found."""
+        """Raise BrokenError for a fault in the deltas, and unless each record is held as it was found."""
+        if self.faults:
+            raise BrokenError(self.faults[0])
         for record in found:
             held = self.held.get(record.id)
             if held is None and record.id in self.deleted:
@@ -115,8 +122,10 @@ def differing(one: Delta, other: Delta) -> str | None:
     return f"{_record(first)} and {_record(second)}"
 
 
-def unlike(one: Answer, other: Answer) -> str | None:
-    """In what two answers differ; None: they are the same but for what they took."""
+def unlike(one: Answer, other: Answer, *, by_text: bool = False) -> str | None:
+    """In what two answers differ; None: they are the same but for what they took. `by_text`: but for ids as well."""
+    if by_text and [r.text for r in one.retrieved] == [r.text for r in other.retrieved]:
+        return None
     if one.retrieved != other.retrieved:
         first, second = ([f"{r.id} ({r.score:.4g})" for r in answer.retrieved[:4]] for answer in (one, other))
         return f"found {', '.join(first) or 'nothing'}, then {', '.join(second) or 'nothing'}"
