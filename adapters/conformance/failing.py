@@ -125,7 +125,10 @@ async def close(bench: Bench) -> str:
         counts = ", ".join(f"{growth[-1][name]} {name}" for name in sorted(leaked))
         raise BrokenError(f"a memory that is opened, used and closed leaves {counts} behind")
     held = holdings[-1]
-    return f"{_ROUNDS} memories left nothing ({held.files} files, {held.threads} threads, {held.processes} processes)"
+    return (
+        f"{_ROUNDS} memories left nothing behind: {held.files} files, {held.threads} threads and {held.processes} "
+        "processes, as before"
+    )
 
 
 async def _use(bench: Bench) -> None:
