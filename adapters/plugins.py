@@ -35,7 +35,7 @@ class Plugin(NamedTuple):
         values = {entry.value for entry in self.entries}
         if len(values) > 1:
             raise ConfigError(
-                f"{self.packages} both bring a system {self.name!r}: name its class instead, one of "
+                f"{self.packages} bring a system {self.name!r}: name its class instead, one of "
                 f"{', '.join(sorted(values))}"
             )
         entry = self.entries[0]

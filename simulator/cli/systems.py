@@ -18,10 +18,10 @@ class _Systems(click.Group):
     """Takes systems' names where there is no subcommand."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """What is neither the subcommand nor a wish for help goes to the list."""
+        """All but the subcommand goes to the list; help is that of both."""
         _, rest, _ = self.make_parser(ctx).parse_args(list(args))
-        if rest[:1] != ["check"] and not {"-h", "--help"} & set(args):
-            args = ["list", *args]
+        if rest[:1] != ["check"]:
+            args = ["--help"] if {"-h", "--help"} & set(args) else ["list", *args]
         return super().parse_args(ctx, args)
 
 
