@@ -96,9 +96,7 @@ async def top_k(bench: Bench) -> str:
     return f"at most 2 records with top_k = 2, up to {most} without a limit"
 
 
-@case(
-    "chinese", "Chinese is kept whole and found by a Chinese question: half of the lifelogs are in Chinese."
-)
+@case("chinese", "Chinese is kept whole and found by a Chinese question: lifelogs are in both languages.")
 async def chinese(bench: Bench) -> str:
     """One Chinese fact between English ones."""
     seen = [segment(0, FACTS[0]), segment(1, CHINESE), segment(2, FACTS[2])]
