@@ -144,14 +144,14 @@ class Line:
 class Bench:
     """Opens memories of the system that is checked.
 
-    `factory`: a lane's context → its memory. `base`: what a context has beside that which the suite sets. `folder`:
-    where folders of memories may lie. `switch`: the models. `timeout_s`: how long one call may take."""
+    `factory`: a lane's context → its memory. `make_context`: the suite's context → with what else it is to have.
+    `folder`: where folders of memories may lie. `switch`: the models. `timeout_s`: how long one call may take."""
 
     def __init__(
         self,
         factory: Callable[[LaneContext], MemorySystem],
         declared: Capabilities,
-        base: LaneContext,
+        make_context: Callable[[LaneContext], LaneContext],
         folder: Path,
         switch: Switch,
         timeout_s: float,
@@ -159,7 +159,7 @@ class Bench:
         self.declared = declared
         self.switch = switch
         self._factory = factory
-        self._base = base
+        self._make_context = make_context
         self._folder = folder
         self._timeout_s = timeout_s
         self._numbers = itertools.count()
@@ -179,8 +179,7 @@ class Bench:
         the facts. `lane`: its lane's name, by default one that nobody had. Raises InputError for options that can't
         be, BrokenError for a memory that can't be made."""
         evidence = anchors(stream, list(seen)) if self.declared.privileged else ()
-        context = replace(
-            self._base,
+        context = LaneContext(
             lane=lane or f"conformance/{next(self._numbers)}@{stream}",
             stream=stream,
             top_k=top_k,
@@ -189,8 +188,8 @@ class Bench:
             responder=responder,
             model_of=self.switch.model,
             embedder_of=self.switch.embedder,
-            directory=None,
         )
+        context = self._make_context(context)
 
         def open_at(lane: str, stream: str, directory: Path) -> MemorySystem:
             return self._factory(replace(context, lane=lane, stream=stream, directory=directory))

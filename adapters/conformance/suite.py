@@ -48,8 +48,6 @@ CASES: Final[dict[str, Case]] = {
 CALL_TIMEOUT_S: Final = 120.0
 """How long one call into a memory may take, unless said otherwise."""
 
-_BASE: Final = LaneContext(lane="conformance", stream="conformance")
-
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What one case came to. `said`: what was seen, how the demand is broken, or why it means nothing here."""
@@ -66,7 +64,7 @@ async def check(
     declared: Capabilities,
     *,
     folder: Path,
-    base: LaneContext = _BASE,
+    make_context: Callable[[LaneContext], LaneContext] = lambda context: context,
     switch: Switch | None = None,
     only: Collection[str] = (),
     timeout_s: float = CALL_TIMEOUT_S,
@@ -74,8 +72,8 @@ async def check(
 ) -> list[Result]:
     """Whether a memory system keeps the demands that runs rely on, case by case.
 
-    `factory`: makes a memory of a lane's context. `base`: what contexts have beside that which the suite sets.
-    `folder`: where memories' folders may lie. `switch`: the models that it may ask, which the suite switches off; by
+    `factory`: makes a memory of a lane's context. `make_context`: adds to the context that the suite makes what else the
+    system needs. `folder`: where memories' folders may lie. `switch`: the models that it may ask, which the suite switches off; by
     default they answer by rule. `only`: names of cases, all unless given. `timeout_s`: for one call. `on_case`: called
     before each with how many are done, of how many, and its name. Raises ConfigError for an unknown case, in `only` or
     declared, and InputError where the system refuses its options.
@@ -83,7 +81,7 @@ async def check(
     for named, where in ((only, ""), (declared.exempt, "Capabilities.exempt: ")):
         if unknown := sorted(set(named) - CASES.keys()):
             raise ConfigError(f"{where}there is no case {', '.join(unknown)}: there are {', '.join(CASES)}")
-    bench = Bench(factory, declared, base, folder, switch or Switch(), timeout_s)
+    bench = Bench(factory, declared, make_context, folder, switch or Switch(), timeout_s)
     cases = [case for name, case in CASES.items() if not only or name in only]
     results = []
     for done, case in enumerate(cases):
