@@ -33,7 +33,7 @@ from adapters.embedder import Embedder
 from adapters.model import Model
 from adapters.prompt import PromptLanguage
 from simulator.errors import ConfigError
-from simulator.events import AnchorEvent, MemoryRecord, ObservationEvent, RetrievedRecord, Turn, Usage
+from simulator.events import MemoryRecord, ObservationEvent, RetrievedRecord, Subject, Turn, Usage
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +143,7 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     top_k: int = 10
     word_budget: int = 500
-    anchors: tuple[AnchorEvent, ...] = ()
+    anchors: tuple[Subject, ...] = ()
     directory: Path | None = None
     responder: Responder | None = None
     model_of: Callable[[str], Model] | None = None

@@ -72,11 +72,11 @@ async def check(
 ) -> list[Result]:
     """Whether a memory system keeps the demands that runs rely on, case by case.
 
-    `factory`: makes a memory of a lane's context. `make_context`: adds to the context that the suite makes what else the
-    system needs. `folder`: where memories' folders may lie. `switch`: the models that it may ask, which the suite switches off; by
-    default they answer by rule. `only`: names of cases, all unless given. `timeout_s`: for one call. `on_case`: called
-    before each with how many are done, of how many, and its name. Raises ConfigError for an unknown case, in `only` or
-    declared, and InputError where the system refuses its options.
+    `factory`: makes a memory of a lane's context. `make_context`: adds to the context that the suite makes what else
+    the system needs. `folder`: where memories' folders may lie. `switch`: the models that it may ask, which the suite
+    switches off; by default they answer by rule. `only`: names of cases, all unless given. `timeout_s`: for one call.
+    `on_case`: called before each with how many are done, of how many, and its name. Raises ConfigError for an unknown
+    case, in `only` or declared, and InputError where the system refuses its options.
     """
     for named, where in ((only, ""), (declared.exempt, "Capabilities.exempt: ")):
         if unknown := sorted(set(named) - CASES.keys()):

@@ -12,7 +12,7 @@ from adapters.conformance import check as check_system
 from adapters.conformance.suite import CALL_TIMEOUT_S
 from adapters.endpoints import Models, default_cache, read_models
 from adapters.registry import SystemSpec, capabilities, open_system, parse_spec
-from consumers.score_tables import new_table
+from consumers.tables import new_table
 from simulator.cli import common
 from simulator.cli.progress import Update, progress_bar
 from simulator.scratch import scratch_folder, user_base

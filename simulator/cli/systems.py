@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from adapters.registry import SystemSpec, available, brought, capabilities, describe, options_of, parse_spec
-from consumers.score_tables import new_table
+from consumers.tables import new_table
 from simulator.cli import common
 from simulator.cli.check import check
 from simulator.errors import ConfigError
