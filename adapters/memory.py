@@ -101,7 +101,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a memory system declares. `fork`: how its branches can be made, see above. `privileged`: it is handed
     the evidence, so it is an upper bound and no competitor. `answers`: `run`, it answers by `LaneContext.responder`
     from what it found; `own`, it answers by itself. `model`: the configured model that its ingests and commits ask;
-    `prompts`: those of `adapters/prompts` that it asks with; `embedder`: the configured one that makes its vectors."""
+    `prompts`: those of `adapters/prompts` that it asks with; `embedder`: the configured one that makes its vectors.
+    `folder`: it needs `LaneContext.directory`, though it forks. `implementation`: what else makes it another system,
+    such as a version; stands in the run's identity."""
 
     fork: Fork = "cheap"
     privileged: bool = False
@@ -109,11 +111,18 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     prompts: tuple[str, ...] = ()
     embedder: str = ""
+    folder: bool = False
+    implementation: str = ""
 
     @property
     def asks(self) -> bool:
         """Whether it asks any configured model."""
         return bool(self.model or self.embedder)
+
+    @property
+    def in_folder(self) -> bool:
+        """Whether each memory is made with a folder."""
+        return self.folder or self.fork != "cheap"
 
 
 class Responder(Protocol):
@@ -132,7 +141,8 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     ConfigError). `language`: in which models are asked.
 
     `directory`: a folder of this one memory's own, for systems that declare another `fork` than `cheap`: empty, or a
-    copy of the one of the memory that it branches from. It is deleted once the memory is closed and needed no more.
+    copy of the one of the memory that it branches from. It is deleted once the memory is closed and needed no more. For
+    those that fork and declare `folder`: one for the lane's memory and all its forks.
     """
 
     lane: str

@@ -186,10 +186,12 @@ class Opener:
         self._started = started
         self._anchors = tuple(anchors) if declared.privileged else ()
         self.forks = declared.fork == "cheap"
-        self._folder = None if self.forks else folder
+        self._folder = folder if declared.in_folder else None
         means = means_in(spec, started.isolation)
         self.isolating = (
-            Isolating(means, self._folder, self.open_at) if means and self._folder is not None else None
+            Isolating(means, self._folder, self.open_at)
+            if means and self._folder is not None and not self.forks
+            else None
         )
 
     def open(self, lane: str, stream: str) -> MemorySystem:
@@ -232,9 +234,9 @@ class Opener:
 
 @asynccontextmanager
 async def memory_folder(systems: Iterable[SystemSpec], base: Path) -> AsyncIterator[Path | None]:
-    """A folder in `base` for the memories of these systems, deleted at the end; None where all of them fork. Raises
+    """A folder in `base` for the memories of these systems, deleted at the end; None where none needs one. Raises
     ConfigError."""
-    if all(capabilities(spec).fork == "cheap" for spec in systems):
+    if not any(capabilities(spec).in_folder for spec in systems):
         yield None
         return
     async with scratch_folder(base) as folder:
