@@ -7,6 +7,7 @@
     mypackage.module:MyMemory:per_segment=20  with options
     notebook                                  one that an installed package brings (adapters/plugins.py)
     http:url=http://127.0.0.1:8000            an HTTP server, in any language (docs/http-agent.md)
+    mem0:model=NAME                           a system that others have published (docs/systems.md)
 
 A class is called as `MyMemory(context, **options)` with the lane's `LaneContext`; it keeps the
 `MemorySystem` protocol. Its options are its keyword-only parameters (or, without any, all parameters after
@@ -30,6 +31,7 @@ from typing import Any
 
 import msgspec
 
+from adapters.foreign.memory import foreign_systems
 from adapters.memory import Capabilities, Fork, LaneContext, MemorySystem
 from adapters.plugins import plugins
 from adapters.systems.full_context import FullContextMemory
@@ -55,12 +57,13 @@ _BUILT_IN: Mapping[str, type[MemorySystem]] = MappingProxyType(
         "http": HttpMemory,
     }
 )
+_NAMED: Mapping[str, type[MemorySystem]] = MappingProxyType({**_BUILT_IN, **foreign_systems()})
 _ASYNC_METHODS = ("ingest", "answer", "commit", "aclose")
 
 
 class SystemSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A memory system and its options as given. `label` names it in lanes and tables; `name` is that of a
-    built-in system, one that a package brings, or `module:Class`."""
+    built-in or foreign system, one that a package brings, or `module:Class`."""
 
     label: str
     name: str
@@ -102,8 +105,8 @@ def options_of(spec: SystemSpec) -> dict[str, str]:
 
 
 def parse_spec(spec: str) -> SystemSpec:
-    """Read `[label=]name[:option=value,...]`, where name is a built-in system, one that a package brings, or
-    `module:Class`. Nothing is imported. Raises ConfigError."""
+    """Read `[label=]name[:option=value,...]`, where name is a built-in or foreign system, one that a package
+    brings, or `module:Class`. Nothing is imported. Raises ConfigError."""
     before_colon = spec.partition(":")[0]
     label, given, rest = spec.partition("=") if "=" in before_colon else (spec, "", spec)
     if not given and "/" in spec and _is_name(before_colon):
@@ -113,10 +116,10 @@ def parse_spec(spec: str) -> SystemSpec:
         raise ConfigError(f"{spec!r}: {label!r} can't be a label: no '@', '/' or white space{hint}")
     name, _, options = rest.partition(":")
     first, _, after = options.partition(":")
-    if name not in _BUILT_IN and first and "=" not in first:
+    if name not in _NAMED and first and "=" not in first:
         name, options = f"{name}:{first}", after
     elif not _is_name(name):
-        there_are = ", ".join(dict.fromkeys((*_BUILT_IN, *plugins())))
+        there_are = ", ".join(dict.fromkeys((*_NAMED, *plugins())))
         raise ConfigError(
             f"unknown memory system {name!r}: there are {there_are}, or your own as module:Class"
         )
@@ -177,12 +180,12 @@ def _parse_options(spec: str, text: str) -> dict[str, str]:
 
 
 def _is_name(name: str) -> bool:
-    return name in _BUILT_IN or name in plugins()
+    return name in _NAMED or name in plugins()
 
 
 def _class_of(spec: SystemSpec) -> type[MemorySystem]:
-    if spec.name in _BUILT_IN:
-        return _BUILT_IN[spec.name]
+    if spec.name in _NAMED:
+        return _NAMED[spec.name]
     cls = _imported(spec) if ":" in spec.name else _loaded(spec.name)
     declared = _declared(spec, cls).fork
     methods = (*_ASYNC_METHODS, "flush") if declared == "copy" else _ASYNC_METHODS
