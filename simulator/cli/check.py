@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from msgspec.structs import replace
 
 from adapters.conformance import CASES, Result, Switch, passed
@@ -72,6 +73,9 @@ def check(
     Each case passes, fails with a reason, or is not applicable, with a reason. A model that the system asks is switched
     off for one of them. Exit code 1 says that a case failed.
     """
+    context = click.get_current_context()
+    if context.get_parameter_source("log_level") is ParameterSource.DEFAULT:
+        common.configure_logging("error", as_json=context.params["log_json"])  # warnings are of failures it makes
     results: dict[str, list[Result]] = {}
     for spec in map(parse_spec, specs):
         with progress_bar(f"checking {spec.label}", settings.quiet) as update:
