@@ -18,8 +18,8 @@ for that it declares as `Capabilities.fork`; take the first that it can keep:
 With `copy` and `replay` there is no `fork`, and many instances live side by side, each with a folder of its own; one
 that can't share a process starts its own in `prepare` and ends it in `aclose`. An instance is made on the event loop,
 so let the constructor be quick, and load in `prepare` (`Preparable`), which branches await as well.
-examples/directory_memory.py is a whole one. `egostream systems check NAME` tells whether a system keeps what it declares,
-and all else that runs rely on (docs/your-memory.md).
+examples/directory_memory.py is a whole one. `egostream systems check NAME` tells whether a system keeps what it
+declares, and all else that runs rely on (docs/your-memory.md).
 """
 
 from __future__ import annotations
