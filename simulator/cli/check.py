@@ -75,7 +75,9 @@ def check(
     """
     context = click.get_current_context()
     if context.get_parameter_source("log_level") is ParameterSource.DEFAULT:
-        common.configure_logging("error", as_json=context.params["log_json"])  # warnings are of failures it makes
+        common.configure_logging(
+            "error", as_json=context.params["log_json"]
+        )  # warnings are of failures it makes
     results: dict[str, list[Result]] = {}
     for spec in map(parse_spec, specs):
         with progress_bar(f"checking {spec.label}", settings.quiet) as update:

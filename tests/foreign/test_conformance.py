@@ -18,10 +18,11 @@ def test_foreign_system_passes_every_case(tmp_path: Path) -> None:
         "check",
         "toy=tests.foreign.helpers:ToyMemory:model=small",
         "--json",
+        "--quiet",
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT)},
     )
-    assert ran.code == 0, ran.out
+    assert (ran.code, ran.err) == (0, ""), ran.out
     said = {result["case"]: (result["outcome"], result["said"]) for result in ran.json["toy"]}
     assert said.keys() == CASES.keys()
     assert {outcome for outcome, _ in said.values()} == {"pass"}
