@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Awaitable
+from contextlib import suppress
 from itertools import pairwise
 from typing import Final, TypeVar
 
@@ -43,28 +44,30 @@ async def kill(bench: Bench) -> str:
     shared = await anyio.to_thread.run_sync(descendants)
     async with bench.line(seen, lane=lane) as line:
         for s in seen[:2]:
-            await line.ingest(s)
-        before = [await line.ask(fact.question) for fact in FACTS[:2]]
+            await line.ingest(s, keep=s is seen[1])
+        branch = await line.branch_or_main(1)
+        await line.commit(branch)
+        questions = [(FACTS[0].question, line.memory), (FACTS[1].question, branch), (TALK.question, branch)]
+        before = [await line.ask(*question) for question in questions]
         own = await anyio.to_thread.run_sync(descendants) - shared
         if not own:
             raise NotApplicableError("a memory starts no process of its own here")
         for process in own:
-            os.kill(process, signal.SIGKILL)
-        answered = []
-        for fact, known in zip(FACTS[:2], before, strict=True):
-            answer = await _or_none(line.ask(fact.question))
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        answers = [await _or_none(line.ask(*question)) for question in questions]
+        for known, answer in zip(before, answers, strict=True):
             if answer is not None and (said := unlike(known, answer)) is not None:
-                raise BrokenError(f"after a kill of its process, asked the same, it {said}")
-            answered.append(answer)
-        delta = await _or_none(line.ingest(seen[2]))
+                raise BrokenError(f"asked again after a kill of its process, it {said}")
+        delta = await _or_none(line.ingest(seen[2])) if line.branches else expected[2]
         if delta is not None and reproducible and (said := differing(expected[2], delta)) is not None:
             raise BrokenError(f"after a kill of its process, segment 2 has another delta: {said}")
     again = await bench.deltas(seen, lane=lane)
     for s, one, other in zip(seen, expected, again, strict=True):
         if reproducible and (said := differing(one, other)) is not None:
             raise BrokenError(f"rebuilt after a kill, segment {s.segment} has another delta: {said}")
-    went_on = delta is not None and None not in answered
-    return f"{len(own)} processes killed: " + (
+    went_on = delta is not None and None not in answers
+    return f"{len(own)} process{'es' if len(own) > 1 else ''} killed: " + (
         "it went on as it was" if went_on else "it said so, and a new memory is what it was"
     )
 
