@@ -142,9 +142,13 @@ def open_system(spec: str | SystemSpec, context: LaneContext) -> MemorySystem:
 
 
 def capabilities(spec: str | SystemSpec) -> Capabilities:
-    """What a system declares. Raises ConfigError where it is unknown or can't be imported."""
+    """What a system declares; one that a package brings is another implementation with each version of it. Raises
+    ConfigError where it is unknown or can't be imported."""
     spec = parse_spec(spec) if isinstance(spec, str) else spec
-    return _declared(spec, _class_of(spec))
+    declared = _declared(spec, _class_of(spec))
+    if ":" in spec.name or spec.name in _NAMED or declared.implementation:
+        return declared
+    return msgspec.structs.replace(declared, implementation=plugins()[spec.name].packages)
 
 
 def _declared(spec: SystemSpec, cls: type[MemorySystem]) -> Capabilities:

@@ -26,4 +26,4 @@ def test_foreign_system_passes_every_case(tmp_path: Path) -> None:
     said = {result["case"]: (result["outcome"], result["said"]) for result in ran.json["toy"]}
     assert said.keys() == CASES.keys()
     assert {outcome for outcome, _ in said.values()} == {"pass"}
-    assert said["kill"][1] == "1 processes killed: it went on as it was"
+    assert said["kill"][1] == "1 process killed: it went on as it was"
