@@ -80,6 +80,11 @@ def check(
         )  # warnings are of failures it makes
     results: dict[str, list[Result]] = {}
     for spec in map(parse_spec, specs):
+        if models is None and capabilities(spec).gateway and not settings.quiet:
+            common.note(
+                f"{spec.label} asks its model in words of its own, and a rule answers with the lines that it is shown. "
+                "A system that wants another answer fails by that: give it a model with --models FILE"
+            )
         with progress_bar(f"checking {spec.label}", settings.quiet) as update:
             work = partial(_check, spec, only, models, cache, call_timeout_s, update)
             results[spec.label] = common.run_async(work)
