@@ -60,10 +60,6 @@ def test_system_of_an_installed_package_is_listed_checked_and_run(installed: Pat
     row = with_packages(installed, "systems", "--json", cwd=tmp_path).json["notebook"]
     assert (row["package"], row["branches"]) == ("egostream-notebook 0.1.0", "copy")
 
-    checked = with_packages(installed, "systems", "check", "notebook:top_k=40", "--json", cwd=tmp_path)
-    assert checked.code == 1  # an option that is not the run's: top_k = 2 can't be kept
-    (results,) = checked.json.values()
-    assert [r["case"] for r in results if r["outcome"] == "fail"] == ["top_k"]
     assert with_packages(installed, "systems", "check", "notebook", "--quiet", cwd=tmp_path).code == 0
 
     data = "synthetic:seed=3,wearers=1,segments_per_day=4,observations_per_segment=10,anchors_per_day=3"
@@ -72,6 +68,17 @@ def test_system_of_an_installed_package_is_listed_checked_and_run(installed: Pat
     assert ran.code == 0, ran.err
     assert ran.json["means"] == {"notebook": "copy", "short": "copy", "null": "fork"}
     assert with_packages(installed, "audit", "run", cwd=tmp_path).code == 0
+
+
+def test_package_s_own_tests_pass(installed: Path) -> None:
+    path = os.pathsep.join([str(installed), str(ROOT)])
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    source = installed.parent / "source"
+    ran = subprocess.run(
+        command, cwd=source, env={**os.environ, "PYTHONPATH": path}, capture_output=True, timeout=100
+    )
+    assert ran.returncode == 0, ran.stdout.decode()
+    assert b"2 passed" in ran.stdout
 
 
 def test_option_of_a_brought_system_may_be_an_address(installed: Path, tmp_path: Path) -> None:
