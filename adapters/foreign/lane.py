@@ -132,16 +132,19 @@ class ForeignLane:
         """Work on a state's memory; once more, on one that was built again, where the process dies meanwhile."""
         died = False
         while True:
-            agent = await self._alive(state)
-            process = self._process
-            assert process is not None
+            process = None
             try:
+                agent = await self._alive(state)
+                process = self._process
                 return await work(agent)
             except ModelError:
                 raise
             except (
                 Exception
             ) as error:  # a call beside this one may have closed its connections, and begun anew
+                process = process or self._process
+                if process is None:  # it could not be started
+                    raise
                 if not process.ended:
                     if isinstance(error, MemorySystemError):
                         raise self._failed(operation, error.reason, process) from error

@@ -20,8 +20,8 @@ from ..driver import Driver, Held, Message, Settings, moment
 
 _USER = {"user_id": "user"}
 _ALL = 10_000_000
-_ORDER = "order.json"
-"""The ids of all memories in the order in which they came: the store has them in that of their random ids."""
+_ADDED = "added.json"
+"""All memories, id → text, in the order in which they came: the store has them in that of their random ids."""
 
 _today: ContextVar[str] = ContextVar("today")
 _generate = mem0.memory.main.generate_additive_extraction_prompt
@@ -44,9 +44,9 @@ class Mem0:
         self._settings = settings
         folder = settings.directory
         client = {"api_key": "none", "openai_base_url": settings.base_url}
-        self._order: list[str] = []
-        if (folder / _ORDER).exists():
-            self._order = json.loads((folder / _ORDER).read_text())
+        self._added: dict[str, str] = {}
+        if (folder / _ADDED).exists():
+            self._added = json.loads((folder / _ADDED).read_text())
         self._memory = Memory.from_config(
             {
                 "vector_store": {
@@ -77,13 +77,14 @@ class Mem0:
         if not said:
             return
         given = self._memory.add(said, **_USER, metadata={"created_at": now.isoformat()})
-        self._order.extend(result["id"] for result in given["results"] if result["event"] == "ADD")
-        (self._settings.directory / _ORDER).write_text(json.dumps(self._order))
+        self._added |= {result["id"]: result["memory"] for result in given["results"]}
+        (self._settings.directory / _ADDED).write_text(json.dumps(self._added))
 
     def records(self) -> Mapping[str, Held]:
         """All memories, in the order in which they came."""
-        found = {result["id"]: Held(result["memory"]) for result in self._all()}
-        return {native: found[native] for native in self._order if native in found}
+        found = self._memory.get_all(filters=_USER, top_k=_ALL)["results"]
+        there = {result["id"]: Held(result["memory"]) for result in found}
+        return {native: there[native] for native in self._added if native in there}
 
     def search(self, text: str, top_k: int, now_us: int) -> Sequence[tuple[str, float]]:
         """By vector."""
@@ -92,7 +93,7 @@ class Mem0:
 
     def stored_bytes(self) -> int:
         """Texts and vectors."""
-        return sum(len(r["memory"].encode()) + 4 * self._settings.dimensions for r in self._all())
+        return sum(len(text.encode()) + 4 * self._settings.dimensions for text in self._added.values())
 
     def fork(self, settings: Settings) -> Driver:
         """A copy of the folder: the store writes all that it is told before it answers."""
@@ -104,9 +105,6 @@ class Mem0:
         """Let go of both databases."""
         self._memory.vector_store.client.close()
         self._memory.db.close()
-
-    def _all(self) -> list[dict[str, Any]]:
-        return list(self._memory.get_all(filters=_USER, top_k=_ALL)["results"])
 
 
 DRIVER = Mem0
