@@ -24,7 +24,7 @@ declares, and all else that runs rely on (docs/your-memory.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol, Self, runtime_checkable
 
@@ -138,6 +138,13 @@ class Responder(Protocol):
         """Answer from records, best first; the answer's `retrieved` are those that were used. May raise ModelError."""
 
 
+class Sessions(Protocol):
+    """The segments in which records lie (`adapters.session_values`)."""
+
+    def whole(self, retrieved: Iterable[RetrievedRecord]) -> Sequence[RetrievedRecord]:
+        """The segments of some records, each once, where its best record stands."""
+
+
 class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a lane's memory system is built with, beside its own options. The same for every system of a run,
     so that they are compared like for like. `anchors` is filled for privileged systems alone.
@@ -145,7 +152,8 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     `responder`: how answers are made from records; None stands for extraction under the word budget
     (`adapters.responder.respond` is the way to it). `model_of`, `embedder_of`: the configured model of a name (raises
     ConfigError). `gateway`: the same models over HTTP (docs/gateway.md), for a system that declares it.
-    `language`: in which models are asked.
+    `language`: in which models are asked. `ranked`: answers name all that was retrieved, also what their budget did not
+    hold, since rankings are what is measured. `sessions`: what answers are made from in place of records.
 
     `directory`: a folder of this one memory's own, for systems that declare another `fork` than `cheap`: empty, or a
     copy of the one of the memory that it branches from. It is deleted once the memory is closed and needed no more. For
@@ -166,6 +174,8 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     embedder_of: Callable[[str], Embedder] | None = None
     gateway: LaneGateway | None = None
     language: PromptLanguage = "en"
+    ranked: bool = False
+    sessions: Sessions | None = None
 
     def model(self, name: str) -> Model:
         """A configured model. Raises ConfigError where there is none of that name, or none at all."""
