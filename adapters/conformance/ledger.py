@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from adapters.memory import Answer, Delta
 from simulator.events import MemoryRecord, RetrievedRecord
+
+_SCORE_TOLERANCE: Final = 1e-6
 
 
 class BrokenError(Exception):
@@ -123,13 +127,23 @@ def differing(one: Delta, other: Delta) -> str | None:
 
 
 def unlike(one: Answer, other: Answer, *, by_text: bool = False) -> str | None:
-    """In what two answers differ; None: they are the same but for what they took. `by_text`: but for ids as well."""
+    """In what two answers differ; None: they are the same but for what they took, and the last digits of scores, which
+    with some libraries hang on where numbers lie in memory. `by_text`: but for ids as well."""
     if by_text and [r.text for r in one.retrieved] == [r.text for r in other.retrieved]:
         return None
-    if one.retrieved != other.retrieved:
-        first, second = ([f"{r.id} ({r.score:.4g})" for r in answer.retrieved[:4]] for answer in (one, other))
+    if not _equal(one.retrieved, other.retrieved):
+        first, second = ([f"{r.id} ({r.score:.6g})" for r in answer.retrieved[:4]] for answer in (one, other))
         return f"found {', '.join(first) or 'nothing'}, then {', '.join(second) or 'nothing'}"
     return None if one.text == other.text else f"said {_shown(one.text)}, then {_shown(other.text)}"
+
+
+def _equal(one: tuple[RetrievedRecord, ...], other: tuple[RetrievedRecord, ...]) -> bool:
+    return len(one) == len(other) and all(
+        a.id == b.id
+        and _content(a) == _content(b)
+        and math.isclose(a.score, b.score, rel_tol=_SCORE_TOLERANCE)
+        for a, b in zip(one, other, strict=True)
+    )
 
 
 def check_writable(what: str, given: Delta | Answer) -> None:

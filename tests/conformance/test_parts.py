@@ -111,6 +111,12 @@ def test_what_differs_is_said() -> None:
     first, again = Answer(text="", retrieved=(found("a"),)), Answer(text="", retrieved=(found("b"),))
     assert unlike(first, again) == "found a (0), then b (0)"
     assert unlike(first, again, by_text=True) is None
+    scored = [
+        Answer(text="", retrieved=(RetrievedRecord(id="a", text="", event_time_us=0, score=s),))
+        for s in (0.5, 0.5 + 1e-9, 0.501)
+    ]
+    assert unlike(scored[0], scored[1]) is None
+    assert unlike(scored[0], scored[2]) == "found a (0.5), then a (0.501)"
 
 
 def test_what_can_t_be_written_is_refused() -> None:
