@@ -31,6 +31,7 @@ from typing import Literal, Protocol, Self, runtime_checkable
 import msgspec
 
 from adapters.embedder import Embedder
+from adapters.gateway import LaneGateway
 from adapters.model import Model
 from adapters.prompt import PromptLanguage
 from simulator.errors import ConfigError
@@ -103,8 +104,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     the evidence, so it is an upper bound and no competitor. `answers`: `run`, it answers by `LaneContext.responder`
     from what it found; `own`, it answers by itself. `model`: the configured model that its ingests and commits ask;
     `prompts`: those of `adapters/prompts` that it asks with; `embedder`: the configured one that makes its vectors.
-    `exempt`: cases of `adapters.conformance` that it is not meant to pass, and why: `egostream systems check` says so
-    instead of running them."""
+    `gateway`: it asks them over HTTP, by `LaneContext.gateway`; without an `embedder` its vectors are the bundled
+    encoder's. `exempt`: cases of `adapters.conformance` that it is not meant to pass, and why: `egostream systems check`
+    says so instead of running them."""
 
     fork: Fork = "cheap"
     privileged: bool = False
@@ -112,6 +114,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     prompts: tuple[str, ...] = ()
     embedder: str = ""
+    gateway: bool = False
     exempt: dict[str, str] = {}
 
     @property
@@ -140,9 +143,9 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
 
     `responder`: how answers are made from records; None stands for extraction under the word budget
     (`adapters.responder.respond` is the way to it). `model_of`, `embedder_of`: the configured model of a name (raises
-    ConfigError). `language`: in which models are asked. `ranked`: answers name all that was retrieved, also what their
-    budget did not hold, since rankings are what is measured. `sessions`: what answers are made from in place of
-    records.
+    ConfigError). `gateway`: the same models over HTTP (docs/gateway.md), for a system that declares it. `language`: in
+    which models are asked. `ranked`: answers name all that was retrieved, also what their budget did not hold, since
+    rankings are what is measured. `sessions`: what answers are made from in place of records.
 
     `directory`: a folder of this one memory's own, for systems that declare another `fork` than `cheap`: empty, or a
     copy of the one of the memory that it branches from. It is deleted once the memory is closed and needed no more.
@@ -158,6 +161,7 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     responder: Responder | None = None
     model_of: Callable[[str], Model] | None = None
     embedder_of: Callable[[str], Embedder] | None = None
+    gateway: LaneGateway | None = None
     language: PromptLanguage = "en"
     ranked: bool = False
     sessions: Sessions | None = None

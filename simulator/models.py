@@ -12,6 +12,7 @@ import msgspec
 from adapters.answering import ModelResponder
 from adapters.embedder import Embedder
 from adapters.endpoints import Models, ModelSettings, find_model
+from adapters.gateway import Gateway
 from adapters.memory import Responder
 from adapters.model import Ask, Model, Said
 from adapters.prompt import ADAPTER_PROMPTS, PromptLanguage, load_prompt
@@ -104,6 +105,25 @@ async def open_models(
         return
     async with Models(settings, cache=cache, offline=offline) as models:
         yield models
+
+
+@asynccontextmanager
+async def gateway_for(systems: Iterable[SystemSpec]) -> AsyncIterator[Gateway | None]:
+    """The models over HTTP where one of these systems asks them so; otherwise no port is opened. Raises ConfigError."""
+    asking = [spec.label for spec in systems if capabilities(spec).gateway]
+    if not asking:
+        yield None
+        return
+    try:
+        from adapters.gateway.server import open_gateway
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
+            raise
+        raise ConfigError(
+            f"{asking[0]} needs {error.name}, which is not installed: pip install 'egostream[systems]' brings it"
+        ) from error
+    async with open_gateway() as gateway:
+        yield gateway
 
 
 def judge_panel(

@@ -15,6 +15,7 @@ import structlog
 from msgspec.structs import replace
 
 from adapters.embedder import Embedder
+from adapters.gateway import BUNDLED, Gateway, LaneGateway
 from adapters.memory import LaneContext, MemorySystem, Responder
 from adapters.model import Model
 from adapters.prompt import prompt_language
@@ -43,7 +44,7 @@ from simulator.events import (
 from simulator.intake import read_events
 from simulator.log import open_log
 from simulator.log.protocol import Log
-from simulator.models import NO_MODELS, ModelSource, open_models
+from simulator.models import NO_MODELS, ModelSource, gateway_for, open_models
 from simulator.plan import Plan, identity_difference, is_load, means_in, noted, panel_of, responder_for
 from simulator.results import read_results, write_results
 from simulator.runfolder import MEMORIES_NAME, enter_folder, find_run, note_run
@@ -117,6 +118,7 @@ async def make(plan: Plan, streams: Iterable[str]) -> AsyncIterator[Made]:
     memories: dict[str, MemorySystem] = {}
     async with (
         open_models(plan.models, plan.cache, offline=options.offline, asked=bool(started.models)) as models,
+        gateway_for(plan.systems) as gateway,
         memory_folder(plan.systems, options.out / MEMORIES_NAME) as memory_base,
     ):
         for use, asked in started.models.items():
@@ -125,7 +127,7 @@ async def make(plan: Plan, streams: Iterable[str]) -> AsyncIterator[Made]:
             opened(asked.model, role=use)
         responder = responder_for(options, models)
         openers = {
-            spec.label: Opener(spec, started, plan.dataset.subjects, memory_base, models, responder)
+            spec.label: Opener(spec, started, plan.dataset.subjects, memory_base, models, responder, gateway)
             for spec in plan.systems
         }
         try:
@@ -168,7 +170,8 @@ async def begin(
 class Opener:
     """Makes one system's memories, as the run says. `anchors`: the run's; only a privileged system gets those of its
     stream. `folder`: where the folders of memories lie that need one (see `memory_folder`). `models`: where the system
-    finds the models that it declares. Raises ConfigError for a system that can't be isolated as the run says."""
+    finds the models that it declares; `gateway`: where it asks them over HTTP, if it does. Raises ConfigError for a
+    system that can't be isolated as the run says."""
 
     def __init__(
         self,
@@ -178,12 +181,14 @@ class Opener:
         folder: Path | None,
         models: ModelSource = NO_MODELS,
         responder: Responder | None = None,
+        gateway: Gateway | None = None,
     ) -> None:
         declared = capabilities(spec)
         self._spec = spec
         self._declared = declared
         self._models = models
         self._responder = responder
+        self._gateway = gateway if declared.gateway else None
         self._started = started
         self._anchors = tuple(anchors) if declared.privileged else ()
         self.forks = declared.fork == "cheap"
@@ -211,6 +216,7 @@ class Opener:
             responder=self._responder,
             model_of=self._model_of,
             embedder_of=self._embedder_of,
+            gateway=self._gateway_of(lane),
             language=prompt_language(identity["language"]),
             ranked=self._started.protocol != "streammembench",
         )
@@ -226,6 +232,18 @@ class Opener:
     def _embedder_of(self, name: str) -> Embedder:
         self._check(name, "embedder", self._declared.embedder)
         return self._models.embedder(name, role=f"embedder.{self._spec.label}")
+
+    def _gateway_of(self, lane: str) -> LaneGateway | None:
+        if self._gateway is None:
+            return None
+        model, embedder = self._declared.model, self._declared.embedder
+        return self._gateway.lane(
+            lane,
+            model=self._model_of(model) if model else None,
+            embedder=self._embedder_of(embedder) if embedder else None,
+            seed=int(self._started.identity["seed"]),
+            names=(*([model] if model else []), embedder or BUNDLED),
+        )
 
     def _check(self, name: str, kind: str, declared: str) -> None:
         if name != declared:

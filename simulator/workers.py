@@ -33,6 +33,7 @@ from simulator.models import (
     DEFAULT_MODELS,
     OFFICIAL,
     ModelOptions,
+    gateway_for,
     judge_panel,
     open_models,
     responder_of,
@@ -104,6 +105,7 @@ async def agent_worker(
         name = process or f"{agent_role(spec.label)}.{os.getpid()}.{secrets.token_hex(2)}"
         async with (
             open_models(settings, cache, offline=models.offline, asked=asked) as source,
+            gateway_for([spec]) as gateway,
             memory_folder([spec], user_base()) as folder,
             metered(log, started, name),
         ):
@@ -116,7 +118,7 @@ async def agent_worker(
             )
             if not attached and declared.answers == "run":
                 _check_identity(started, "answers", responder.name if responder else None)
-            opener = Opener(spec, started, anchors, folder, source, responder)
+            opener = Opener(spec, started, anchors, folder, source, responder, gateway)
             await run_agent(
                 log,
                 started,

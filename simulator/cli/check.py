@@ -7,15 +7,19 @@ from pathlib import Path
 
 import click
 from click.core import ParameterSource
+from msgspec.structs import replace
 
 from adapters.conformance import CASES, Result, Switch, passed
 from adapters.conformance import check as check_system
 from adapters.conformance.suite import CALL_TIMEOUT_S
 from adapters.endpoints import Models, default_cache, read_models
+from adapters.gateway import BUNDLED
+from adapters.memory import LaneContext
 from adapters.registry import SystemSpec, capabilities, open_system, parse_spec
 from consumers.tables import new_table
 from simulator.cli import common
 from simulator.cli.progress import Update, progress_bar
+from simulator.models import gateway_for
 from simulator.scratch import scratch_folder, user_base
 
 
@@ -76,6 +80,11 @@ def check(
         )  # warnings are of failures it makes
     results: dict[str, list[Result]] = {}
     for spec in map(parse_spec, specs):
+        if models is None and capabilities(spec).gateway and not settings.quiet:
+            common.note(
+                f"{spec.label} asks its model in words of its own, and a rule answers with the lines that it is shown. "
+                "A system that wants another answer fails by that: give it a model with --models FILE"
+            )
         with progress_bar(f"checking {spec.label}", settings.quiet) as update:
             work = partial(_check, spec, only, models, cache, call_timeout_s, update)
             results[spec.label] = common.run_async(work)
@@ -100,6 +109,7 @@ async def _check(
     async with (
         scratch_folder(user_base()) as folder,
         Models(configured, cache=None if models is None else cache or default_cache()) as opened,
+        gateway_for([spec]) as gateway,
     ):
         role = f"check.{spec.label}"
         switch = (
@@ -107,10 +117,24 @@ async def _check(
             if models is None
             else Switch(partial(opened.model, role=role), partial(opened.embedder, role=role))
         )
+
+        def with_gateway(context: LaneContext) -> LaneContext:
+            if gateway is None:
+                return context
+            lane = gateway.lane(
+                context.lane,
+                model=context.model(declared.model) if declared.model else None,
+                embedder=context.embedder(declared.embedder) if declared.embedder else None,
+                seed=context.seed,
+                names=(*([declared.model] if declared.model else []), declared.embedder or BUNDLED),
+            )
+            return replace(context, gateway=lane)
+
         return await check_system(
             lambda context: open_system(spec, context),
             declared,
             folder=folder,
+            make_context=with_gateway,
             switch=switch,
             only=only,
             timeout_s=call_timeout_s,
