@@ -105,8 +105,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     from what it found; `own`, it answers by itself. `model`: the configured model that its ingests and commits ask;
     `prompts`: those of `adapters/prompts` that it asks with; `embedder`: the configured one that makes its vectors.
     `gateway`: it asks them over HTTP, by `LaneContext.gateway`; without an `embedder` its vectors are the bundled
-    encoder's. `exempt`: cases of `adapters.conformance` that it is not meant to pass, and why: `egostream systems check`
-    says so instead of running them."""
+    encoder's. `exempt`: cases of `adapters.conformance` that it is not meant to pass, and why: `egostream systems
+    check` says so instead of running them."""
 
     fork: Fork = "cheap"
     privileged: bool = False
