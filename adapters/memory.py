@@ -34,7 +34,7 @@ from adapters.gateway import LaneGateway
 from adapters.model import Model
 from adapters.prompt import PromptLanguage
 from simulator.errors import ConfigError
-from simulator.events import AnchorEvent, MemoryRecord, ObservationEvent, RetrievedRecord, Turn, Usage
+from simulator.events import MemoryRecord, ObservationEvent, RetrievedRecord, Subject, Turn, Usage
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +155,7 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     top_k: int = 10
     word_budget: int = 500
-    anchors: tuple[AnchorEvent, ...] = ()
+    anchors: tuple[Subject, ...] = ()
     directory: Path | None = None
     logs: Path | None = None
     responder: Responder | None = None

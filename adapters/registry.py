@@ -37,6 +37,7 @@ from adapters.systems.null import NullMemory
 from adapters.systems.oracle import OracleMemory
 from adapters.systems.rag_ext import RagExtMemory
 from adapters.systems.rag_raw import RagRawMemory
+from adapters.systems.sessions import Bm25Memory, DenseMemory, HybridMemory, RecencyMemory
 from simulator.errors import ConfigError, InputError
 
 _BUILT_IN: Mapping[str, type[MemorySystem]] = MappingProxyType(
@@ -46,6 +47,10 @@ _BUILT_IN: Mapping[str, type[MemorySystem]] = MappingProxyType(
         "full_context": FullContextMemory,
         "rag_raw": RagRawMemory,
         "rag_ext": RagExtMemory,
+        "recency": RecencyMemory,
+        "bm25": Bm25Memory,
+        "dense": DenseMemory,
+        "hybrid": HybridMemory,
         "http": HttpMemory,
     }
 )

@@ -1,25 +1,14 @@
-"""An append-only store of memory records whose forks cost O(1).
-
-What a store wrote since it was created or forked is its trunk. A fork is a link to (what came before, the
-trunk, the trunk's length now): it copies nothing, and as trunks only grow and readers look only below their
-length, neither side ever sees what the other writes later. A fork gets a trunk of its own with its first
-write.
-
-    main   ───────────●──────────●─────────▶   one trunk, growing
-                      │          └ fork B: (main, 90)
-                      └ fork A: (main, 40) ──▶ own trunk
-"""
+"""A store of memory records, searchable by words and vectors, whose forks cost O(1) (`adapters.forks`)."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters import bm25, dense
+from adapters.forks import Forks
 from adapters.ranking import Hit, fuse
 from simulator.events import MemoryRecord
 
@@ -37,30 +26,23 @@ class _Trunk:
         self.vectors = dense.Vectors(dimensions) if dimensions else None
         self.postings = bm25.Postings() if lexical else None
 
-
-class _Prefix(NamedTuple):
-    """The first `length` records of a trunk, after those of `base`; `total` counts both."""
-
-    base: _Prefix | None
-    trunk: _Trunk
-    length: int
-    total: int
+    def __len__(self) -> int:
+        return len(self.records)
 
 
-class Store:
+class Store(Forks[_Trunk]):
     """Memory records in the order of writing, searchable, with O(1) forks.
 
     `dimensions`: length of the vectors that come with the records (0: none, and no dense search). `lexical`:
     index the texts for BM25. Write from one thread; a fork may be read in another thread meanwhile.
     """
 
-    __slots__ = ("_base", "_dimensions", "_lexical", "_own")
+    __slots__ = ("_dimensions", "_lexical")
 
     def __init__(self, *, dimensions: int = 0, lexical: bool = False) -> None:
+        super().__init__()
         self._dimensions = dimensions
         self._lexical = lexical
-        self._base: _Prefix | None = None
-        self._own: _Trunk | None = None
 
     def add(self, records: Sequence[MemoryRecord], vectors: NDArray[np.float32] | None = None) -> None:
         """Append records, with one vector each if the store has dimensions."""
@@ -79,32 +61,6 @@ class Store:
             for record in records:
                 self._own.postings.append(record.text)
         self._own.records.extend(records)
-
-    def fork(self) -> Self:
-        """A store with the same records; later writes on either side stay there. O(1) in time and memory."""
-        child = copy.copy(self)
-        child._base = self._tip()
-        child._own = None
-        return child
-
-    def _tip(self) -> _Prefix | None:
-        if self._own is None:
-            return self._base
-        length = len(self._own.records)
-        return _Prefix(self._base, self._own, length, length + (self._base.total if self._base else 0))
-
-    def _parts(self) -> list[_Prefix]:
-        """Oldest first."""
-        parts = []
-        prefix = self._tip()
-        while prefix is not None:
-            parts.append(prefix)
-            prefix = prefix.base
-        return parts[::-1]
-
-    def __len__(self) -> int:
-        tip = self._tip()
-        return tip.total if tip else 0
 
     def __iter__(self) -> Iterator[MemoryRecord]:
         for part in self._parts():

@@ -43,8 +43,8 @@ from simulator.events import (
     decode,
     encode,
 )
-from simulator.protocols.streammembench import trajectory_id
 from simulator.protocols.tally import Tally
+from simulator.protocols.trajectory import trajectory_id
 
 LANE, STREAM, ANSWER = "x@A", "A", "I would say that " * 60
 PER_SEGMENT = 2

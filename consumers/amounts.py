@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -22,3 +23,8 @@ def amount(values: Iterable[int], unit: int = 1) -> Amount | None:
         return None
     total = sum(kept)
     return Amount(n=len(kept), mean=total / len(kept) / unit, total=total / unit)
+
+
+def by_count(reasons: Iterable[str]) -> dict[str, int]:
+    """Reason → number, the commonest first, then by name."""
+    return dict(sorted(Counter(reasons).items(), key=lambda item: (-item[1], item[0])))

@@ -10,28 +10,34 @@ again. What can't be decoded on the topics that both read is buried by the condu
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 
 from adapters.metering import metered
 from consumers.calls import CallError, CallLimit, Rank, call
-from judges.judge import Case, Judgment
+from judges.judge import Case, Judgment, ProbeCase
 from judges.panel import JudgePanel
 from simulator.errors import DecodeError, InvariantError
 from simulator.events import (
     AnchorEvent,
+    AnchorMetric,
     AnyEvent,
     DeltaEvent,
     LaneEvent,
     Metric,
     Outcome,
+    OutlineEvent,
+    ProbeEvent,
     ReadyEvent,
     ResponseEvent,
     RunEndedEvent,
     RunStartedEvent,
+    Subject,
     TrajectoryClosedEvent,
     VerdictEvent,
 )
@@ -39,21 +45,24 @@ from simulator.intake import check_readable, decode_records, followed, read_even
 from simulator.log.protocol import Log, TopicPartition
 from simulator.outbox import Outbox, Ticket
 from simulator.ownership import Ownership
-from simulator.protocols.streammembench import STEPS, trajectory_id
 from simulator.protocols.tally import Tally
+from simulator.protocols.trajectory import STEPS, trajectory_id
 from simulator.topics import Recorder, Topics, partition_of, wall_us
 from simulator.waits import JUDGE_ROLE
 
-_METRIC_OF_RESPONSE: dict[tuple[str, str], Metric] = {
+_METRIC_OF_RESPONSE: dict[tuple[str, str], AnchorMetric] = {
     ("R1", "committed"): "ieu",
     ("R_F", "committed"): "fi",
     ("R2", "committed"): "fur",
     ("R2", "uncommitted"): "fur_uncommitted",
 }
 
+_Judged = tuple[Subject, Case | ProbeCase]
+"""Whom something is about, and what is to be judged of it."""
+
 
 async def run_judges(
-    log: Log, started: RunStartedEvent, panel: JudgePanel, *, calls: CallLimit | None = None
+    log: Log, started: RunStartedEvent, panel: JudgePanel[Any], *, calls: CallLimit | None = None
 ) -> None:
     """Judge until the run ends. `calls` bounds how many cases are with the judges at once, by default as the run's
     limits say."""
@@ -61,16 +70,18 @@ async def run_judges(
 
 
 class _Judging:
-    def __init__(self, log: Log, started: RunStartedEvent, panel: JudgePanel, calls: CallLimit) -> None:
+    def __init__(self, log: Log, started: RunStartedEvent, panel: JudgePanel[Any], calls: CallLimit) -> None:
         self.log = log
         self.started = started
         self.panel = panel
         self.calls = calls
         self.topics = Topics.of(started.run)
         self.recorder = Recorder.for_run(started)
-        self.anchors_at: dict[tuple[str, int], dict[str, AnchorEvent]] = defaultdict(dict)
+        self.anchors_at: dict[tuple[str, int], dict[str, Subject]] = defaultdict(dict)
         """(Stream, segment) → its anchors by name: those of our partitions, until all their trajectories are
         finished."""
+        self.segment_ends_us: dict[str, tuple[int, ...]] = {}
+        """Stream → where its segments end, in a run with probes."""
         self.unfinished: dict[str, int] = {}
         """Anchor → how many of its trajectories are not finished."""
         self.tally = Tally(ablate_commit=started.ablate_commit)
@@ -122,10 +133,10 @@ class _Judging:
                 self.outbox.offsets.reached_all(records)
 
     def _begin(self, tasks: TaskGroup, event: AnyEvent, tp: TopicPartition, offset: int) -> None:
-        for anchor, metric, text in self._cases(event):
+        for anchor, case in self._cases(event):
             assert isinstance(event, LaneEvent)
             ticket = self.outbox.offsets.begin(tp, offset)
-            tasks.start_soon(self._judge, tasks, event, anchor, metric, text, ticket)
+            tasks.start_soon(self._judge, tasks, event, anchor, case, ticket)
 
     async def _rebalance(self, gained: frozenset[int], lost: frozenset[int]) -> None:
         """Judge the partitions that came from their first record, but for what the log holds the verdict
@@ -143,8 +154,10 @@ class _Judging:
                 if event.metric == "ieu":
                     self.tally.judge_r1(event.trajectory, event.outcome)
         async for event, _ in read_events(self.log, self.started.run, [self.topics.anchors]):
-            if isinstance(event, AnchorEvent) and event.stream in streams:
+            if isinstance(event, Subject) and event.stream in streams:
                 self._know(event)
+            elif isinstance(event, OutlineEvent):
+                self.segment_ends_us[event.stream] = event.segment_ends_us
         self.known |= gained
         for closed in self.closed.values():
             self._close(closed)
@@ -159,14 +172,16 @@ class _Judging:
             for anchor in self.anchors_at.pop(place):
                 del self.unfinished[anchor]
 
-    def _know(self, anchor: AnchorEvent) -> None:
+    def _know(self, anchor: Subject) -> None:
         trajectories = {trajectory_id(f"{s}@{anchor.stream}", anchor) for s in self.started.systems}
+        for trajectory in trajectories:
+            self.tally.expect(trajectory, anchor)
         asked = trajectories & self.only if self.only else trajectories
         if unfinished := sum(not self.tally.finished(trajectory) for trajectory in asked):
             self.anchors_at[anchor.stream, anchor.segment][anchor.anchor] = anchor
             self.unfinished[anchor.anchor] = unfinished
 
-    def _finish(self, anchor: AnchorEvent) -> None:
+    def _finish(self, anchor: Subject) -> None:
         """One of its trajectories has finished; after the last, nobody asks for the anchor's texts."""
         self.unfinished[anchor.anchor] -= 1
         if not self.unfinished[anchor.anchor]:
@@ -175,13 +190,13 @@ class _Judging:
             if not self.anchors_at[anchor.stream, anchor.segment]:
                 del self.anchors_at[anchor.stream, anchor.segment]
 
-    def _anchor(self, event: LaneEvent, name: str) -> AnchorEvent | None:
+    def _anchor(self, event: LaneEvent, name: str) -> Subject | None:
         return self.anchors_at.get((event.stream, event.as_of or 0), {}).get(name)
 
-    def _cases(self, event: AnyEvent) -> list[tuple[AnchorEvent, Metric, str]]:
+    def _cases(self, event: AnyEvent) -> list[_Judged]:
         """What one event lets us judge. Failed deltas and responses are not judged: the conductor closes
         their trajectories and names what stays unjudged. It also buries what no agent of this run may write."""
-        cases: list[tuple[AnchorEvent, Metric, str]] = []
+        cases: list[_Judged] = []
         if not isinstance(event, LaneEvent) or self.lanes.get(event.lane) != event.stream:
             return cases
         if isinstance(event, DeltaEvent):
@@ -192,17 +207,37 @@ class _Judging:
             self.last_delta[event.lane] = event.segment
             if event.error is None:
                 text = "\n".join(record.text for record in event.records if record.op != "delete")
-                cases.extend((anchor, "fidelity", text) for anchor in anchors)
+                cases.extend(
+                    (anchor, Case(metric="fidelity", anchor=anchor, text=text))
+                    for anchor in anchors
+                    if isinstance(anchor, AnchorEvent)
+                )
         elif isinstance(event, ResponseEvent) and event.error is None:
-            metric = _METRIC_OF_RESPONSE.get((event.phase, event.arm))
             anchor = self._anchor(event, f"{event.stream}/{event.trajectory.removeprefix(event.lane + '/')}")
-            if metric == "fur_uncommitted" and not self.started.ablate_commit:
-                return cases
-            if metric is not None and anchor is not None and _is_in_place(event, anchor):
-                cases.append((anchor, metric, event.text))
-        return [case for case in cases if self._take(event, case[0], case[1])]
+            if anchor is not None and _is_in_place(event, anchor):
+                cases.extend((anchor, case) for case in self._cases_of(event, anchor))
+        return [case for case in cases if self._take(event, case[0], case[1].metric)]
 
-    def _take(self, event: AnyEvent, anchor: AnchorEvent, metric: Metric) -> bool:
+    def _cases_of(self, event: ResponseEvent, subject: Subject) -> Iterator[Case | ProbeCase]:
+        """What a response in its place is judged by."""
+        if isinstance(subject, ProbeEvent):
+            if event.phase == "R1":
+                ends_us = self.segment_ends_us[event.stream]
+                segments = tuple(bisect_right(ends_us, found.event_time_us) for found in event.retrieved)
+                for wanted in subject.metrics:
+                    yield ProbeCase(
+                        metric=wanted,
+                        probe=subject,
+                        text=event.text,
+                        retrieved=event.retrieved,
+                        segments=segments,
+                    )
+            return
+        metric = _METRIC_OF_RESPONSE.get((event.phase, event.arm))
+        if metric is not None and (metric != "fur_uncommitted" or self.started.ablate_commit):
+            yield Case(metric=metric, anchor=subject, text=event.text)
+
+    def _take(self, event: AnyEvent, anchor: Subject, metric: Metric) -> bool:
         assert isinstance(event, LaneEvent)
         trajectory = trajectory_id(event.lane, anchor)
         if self.only and trajectory not in self.only:
@@ -213,7 +248,7 @@ class _Judging:
             self._finish(anchor)
         return True
 
-    def _judge_r1(self, trajectory: str, anchor: AnchorEvent, outcome: Outcome) -> None:
+    def _judge_r1(self, trajectory: str, anchor: Subject, outcome: Outcome) -> None:
         self.tally.judge_r1(trajectory, outcome)
         if self.tally.finished(trajectory):
             self._finish(anchor)
@@ -222,12 +257,11 @@ class _Judging:
         self,
         tasks: TaskGroup,
         event: LaneEvent,
-        anchor: AnchorEvent,
-        metric: Metric,
-        text: str,
+        anchor: Subject,
+        case: Case | ProbeCase,
         ticket: Ticket,
     ) -> None:
-        case = Case(metric=metric, anchor=anchor, text=text)
+        metric = case.metric
         judge = self.panel.judge_of(metric).name
         tenure = self.outbox.tenure(ticket[0].partition)
         async with self.calls.turn(event.lane, Rank.NEW if metric == "fidelity" else Rank.UNDER_WAY):
@@ -253,7 +287,7 @@ class _Judging:
                 self._close(self.closed[verdict.trajectory])
 
     def _verdict(
-        self, cause: LaneEvent, anchor: AnchorEvent, metric: Metric, judgment: Judgment, judge: str
+        self, cause: LaneEvent, anchor: Subject, metric: Metric, judgment: Judgment, judge: str
     ) -> VerdictEvent:
         trajectory = trajectory_id(cause.lane, anchor)
         return VerdictEvent(
@@ -273,6 +307,7 @@ class _Judging:
             scores=judgment.scores,
             votes=judgment.votes,
             feedback=judgment.feedback,
+            value=judgment.value,
         )
 
     async def _follow_control(self, tasks: TaskGroup) -> None:
@@ -314,11 +349,11 @@ class _Judging:
                 self.outbox.put(self._verdict(event, anchor, metric, judgment, ""), owner=owner)
 
 
-def _is_in_place(response: ResponseEvent, anchor: AnchorEvent) -> bool:
+def _is_in_place(response: ResponseEvent, anchor: Subject) -> bool:
     """As the conductor sees it, save that it knows what was asked when."""
     name = response.phase if response.arm == "committed" else f"{response.phase}-{response.arm}"
     return (response.as_of, response.event_time_us, response.step) == (
         anchor.segment,
-        anchor.event_time_us,
+        anchor.task_time_us,
         STEPS[name],
     )

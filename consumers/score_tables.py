@@ -8,19 +8,29 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from consumers.amounts import Amount
+from consumers.probe_tables import (
+    PROBE_TITLES,
+    finding_table,
+    groupings,
+    pace_table,
+    probe_group_table,
+    probe_notes,
+    probe_table,
+)
 from consumers.scores import LABELS, MAIN_METRICS, Cost, GroupRate, MetricRate, Row, Scores
-from simulator.events import Means, Metric
+from consumers.tables import DAGGER, bytes_shown, mean_shown, new_table, seconds_shown, system_name
+from simulator.errors import ConfigError
+from simulator.events import Means, Metric, ProbeMetric
 from simulator.files import write_whole
-from simulator.protocols.streammembench import METRICS, STEPS
+from simulator.protocols.streammembench import METRICS
+from simulator.protocols.trajectory import STEPS
 
 METRIC_TITLES: Final[Mapping[Metric, str]] = {
     "fidelity": "Fidelity",
@@ -28,17 +38,16 @@ METRIC_TITLES: Final[Mapping[Metric, str]] = {
     "fi": "Feedback incorporation",
     "fur": "Follow-up reuse",
     "fur_uncommitted": "Follow-up reuse, uncommitted",
+    **{metric: title.replace("\n", " ") for metric, title in PROBE_TITLES.items()},
 }
 
 GroupName = Literal["third", "type", "subject"]
-GROUPS: Final[tuple[GroupName, ...]] = ("third", "type", "subject")
 _GROUPS: Final[Mapping[GroupName, tuple[str, Callable[[Scores], Sequence[GroupRate]]]]] = {
     "third": ("Early, middle and late thirds of each stream", lambda scores: scores.thirds),
     "type": ("By evidence type", lambda scores: scores.by_evidence_type),
     "subject": ("By subject", lambda scores: scores.by_subject),
 }
 
-_DAGGER: Final = "†"
 _MEANS: Final[Mapping[Means, str]] = {
     "copy": "each trajectory ran on a copy of its folder",
     "replay": "each trajectory ran on a new memory that ingested the stream again up to there",
@@ -50,10 +59,11 @@ _REASONS_SHOWN: Final = 3
 def summary_lines(scores: Scores) -> list[str]:
     """What a reader must know before any number: the first line says what was run and what stayed
     unjudged."""
+    about = ("anchor", "anchors") if scores.protocol == "streammembench" else ("probe", "probes")
     size = ", ".join(
         (
             _number(len(scores.systems), "system", "systems"),
-            _number(scores.anchors, "anchor", "anchors"),
+            _number(scores.anchors, *about),
             _number(scores.trajectories, "trajectory", "trajectories"),
         )
     )
@@ -73,7 +83,9 @@ def summary_lines(scores: Scores) -> list[str]:
     if not scores.ended:
         lines.append("The run has not ended: these are the scores so far.")
     if scores.anchors != scores.announced_anchors:
-        lines.append(f"The run announced {scores.announced_anchors} anchors; the log has {scores.anchors}.")
+        lines.append(
+            f"The run announced {scores.announced_anchors} {about[1]}; the log has {scores.anchors}."
+        )
     for system, reasons in scores.failed_ingests.items():
         failed = _number(sum(reasons.values()), "segment", "segments")
         lines.append(f"{system} failed to ingest {failed}: {_reasons(reasons)}.")
@@ -82,24 +94,10 @@ def summary_lines(scores: Scores) -> list[str]:
         lines.append(f"{dead}: {_reasons(scores.dead_letters)}.")
     if scores.strays:
         strays = _number(len(scores.strays), "trajectory", "trajectories")
-        lines.append(f"{strays} in the log, but of no anchor and system of this run: {scores.strays[0]} ...")
+        lines.append(
+            f"{strays} in the log, but of no {about[0]} and system of this run: {scores.strays[0]} ..."
+        )
     return lines
-
-
-def new_table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
-    """An empty table in the one style that all have, narrow enough for 80 columns; `numbers` are the columns
-    to align right."""
-    table = Table(
-        title=title or None,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        collapse_padding=True,
-    )
-    for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
-    return table
 
 
 def score_table(scores: Scores) -> Table:
@@ -107,16 +105,18 @@ def score_table(scores: Scores) -> Table:
     titles = [METRIC_TITLES[metric].replace(" ", "\n", 1) for metric in MAIN_METRICS]
     table = new_table("Scores (passed / judged)", "System", *titles, numbers=titles)
     for system in scores.systems:
-        rates = [rate for rate in scores.scores if rate.system == system]
-        table.add_row(_system(scores, system), *(_rate(rate) for rate in rates))
+        rates = [r for r in scores.scores if r.system == system and isinstance(r, MetricRate)]
+        table.add_row(system_name(scores, system), *(_rate(rate) for rate in rates))
     return table
 
 
 def score_notes(scores: Scores) -> list[str]:
     """What must be known to read the score table."""
     notes = ["Feedback incorporation counts only where the first answer failed."]
+    if scores.protocol != "streammembench":
+        notes = probe_notes(scores)
     if scores.privileged:
-        notes.append(f"{_DAGGER} is handed the evidence: an upper bound, not a competitor.")
+        notes.append(f"{DAGGER} is handed the evidence: an upper bound, not a competitor.")
     if scores.answered_by:
         apart = f"; {', '.join(scores.answered_apart)}: by itself" if scores.answered_apart else ""
         notes.append(f"Answers by {scores.answered_by}{apart}.")
@@ -130,7 +130,7 @@ def label_table(scores: Scores) -> Table:
     """Why trajectories failed, one column a system."""
     table = new_table("Where it went wrong", "Trajectories")
     for labels in scores.labels:
-        table.add_column(_system(scores, labels.system), justify="right")
+        table.add_column(system_name(scores, labels.system), justify="right")
     table.add_row("no failure", *(str(labels.no_failure) for labels in scores.labels))
     for label in LABELS:
         table.add_row(label, *(str(labels.labels[label]) for labels in scores.labels))
@@ -155,19 +155,19 @@ def cost_table(scores: Scores) -> Table:
         titles.append("Replayed\ntokens per\ntrajectory")
     table = new_table("Cost (means)", "System", *titles, numbers=titles)
     for cost in scores.costs:
-        cells = [_mean(cost.stored_bytes, _bytes), _mean(cost.ingest_seconds, _seconds)]
-        cells.append(_mean(cost.answer_seconds, _seconds))
+        cells = [mean_shown(cost.stored_bytes, bytes_shown), mean_shown(cost.ingest_seconds, seconds_shown)]
+        cells.append(mean_shown(cost.answer_seconds, seconds_shown))
         if with_tokens:
             cells += [
-                _mean(cost.ingest_tokens, "{:,.0f}".format),
-                _mean(cost.trajectory_tokens, "{:,.0f}".format),
+                mean_shown(cost.ingest_tokens, "{:,.0f}".format),
+                mean_shown(cost.trajectory_tokens, "{:,.0f}".format),
             ]
             cells.append(f"{sum(_tokens(cost)):,.0f}" if _tokens(cost) else "–")
         if branched:
-            cells.append(_mean(cost.branch_seconds, _seconds))
+            cells.append(mean_shown(cost.branch_seconds, seconds_shown))
         if replayed:
-            cells.append(_mean(cost.replayed_tokens, "{:,.0f}".format))
-        table.add_row(_system(scores, cost.system), *cells)
+            cells.append(mean_shown(cost.replayed_tokens, "{:,.0f}".format))
+        table.add_row(system_name(scores, cost.system), *cells)
     return table
 
 
@@ -185,13 +185,13 @@ def spending_table(scores: Scores) -> Table:
             f"{spent.prompt_tokens:,}",
             f"{spent.completion_tokens:,}",
             f"{spent.tokens.mean:,.0f}",
-            _mean(spent.seconds, _seconds),
+            mean_shown(spent.seconds, seconds_shown),
         ]
         if priced:
             cells += (
                 ["–", "–"] if spent.money is None else [money(spent.money.total), money(spent.money.mean)]
             )
-        name = _system(scores, spent.system) if spent.system != last else Text()
+        name = system_name(scores, spent.system) if spent.system != last else Text()
         table.add_row(name, spent.role, Text(spent.model), *cells)
         last = spent.system
     return table
@@ -240,7 +240,7 @@ def ablation_table(scores: Scores) -> Table:
     table = new_table("What the commit made of follow-up reuse", "System", *titles, numbers=titles)
     for arm in scores.ablation:
         table.add_row(
-            _system(scores, arm.system),
+            system_name(scores, arm.system),
             f"{arm.passed_committed}/{arm.pairs}",
             f"{arm.passed_uncommitted}/{arm.pairs}",
             "–" if arm.difference is None else f"{100 * arm.difference:+.1f} points",
@@ -262,21 +262,36 @@ def group_table(scores: Scores, group: GroupName) -> Table:
     last = None
     for (system, name), row in cells.items():
         if system != last:
-            table.add_row(_system(scores, system))
+            table.add_row(system_name(scores, system))
         table.add_row(Text(f"  {name}"), *row)
         last = system
     return table
 
 
-def render(scores: Scores, groups: Sequence[GroupName] = ()) -> RenderableType:
-    """Summary and tables for a terminal, also by these groups. Lines of text are not wrapped."""
-    tables = [group_table(scores, group) for group in groups]
+def render(scores: Scores, groups: Sequence[str] = ()) -> RenderableType:
+    """Summary and tables for a terminal, also by these groups. Lines of text are not wrapped. Raises ConfigError for
+    what the scores can't be split by."""
+    of_probes = scores.protocol != "streammembench"
+    known = groupings(scores) if of_probes else list(_GROUPS)
+    if unknown := [group for group in groups if group not in known]:
+        raise ConfigError(
+            f"{scores.run} can't be split by {', '.join(unknown)}: there is {', '.join(known) or 'nothing yet'}"
+        )
+    tables = [
+        probe_group_table(scores, group) if of_probes else group_table(scores, group)  # type: ignore[arg-type]
+        for group in groups
+    ]
     if scores.ablation:
         tables.insert(0, ablation_table(scores))
     parts: list[RenderableType] = [_unwrapped(summary_lines(scores))]
     if scores.trajectories:
-        parts += ["", score_table(scores), _unwrapped(score_notes(scores))]
-        tables.append(label_table(scores))
+        table = probe_table(scores) if of_probes else score_table(scores)
+        parts += ["", table, _unwrapped(score_notes(scores))]
+        if of_probes:
+            tables = ([finding_table(scores)] if scores.findings else []) + tables
+            tables += [pace_table(scores)] if scores.pace else []
+        else:
+            tables.append(label_table(scores))
     if scores.agreement:
         tables.append(agreement_table(scores))
     tables.append(cost_table(scores))
@@ -336,22 +351,30 @@ _SPOKEN: Final = tuple(name for name in STEPS if name not in ("commit", "committ
 _ANSWERED: Final = tuple(name for name in STEPS if name.startswith("R"))
 _FALLIBLE: Final = (*_ANSWERED, "committed")
 
+_JUDGED: Final = ("", "_value", "_reason", "_scores", "_judge", "_verdict")
+
 CSV_COLUMNS: Final = (
     *_TRACED,
     *(f"{metric}{part}" for metric in METRICS for part in ("", "_reason", "_scores", "_judge", "_verdict")),
+    *(f"{metric}{part}" for metric in get_args(ProbeMetric) for part in _JUDGED),
     *_ENDED,
     *(f"{name}_text" for name in _SPOKEN),
     *(f"{name}_retrieved" for name in _ANSWERED),
     *(f"{name}_error" for name in _FALLIBLE),
     *(f"{name}_id" for name in STEPS),
+    *("groups", "newer"),
 )
 """Trace, metrics, label, texts, numbers of retrieved records, errors, event ids."""
 
 
 def _csv_row(row: Row) -> dict[str, object]:
     cells: dict[str, object] = {name: getattr(row, name) for name in (*_TRACED, *_ENDED)}
+    if row.groups:
+        cells |= {"groups": json.dumps(row.groups, sort_keys=True, ensure_ascii=False), "newer": row.newer}
     for metric, mark in row.marks.items():
         cells[metric] = mark.outcome
+        if mark.value is not None:
+            cells[f"{metric}_value"] = mark.value
         cells[f"{metric}_reason"] = mark.reason
         cells[f"{metric}_scores"] = json.dumps(mark.scores, sort_keys=True) if mark.scores else ""
         cells[f"{metric}_judge"] = mark.judge
@@ -367,11 +390,6 @@ def _csv_row(row: Row) -> dict[str, object]:
     return cells
 
 
-def _system(scores: Scores, system: str) -> Text:
-    """As text and not markup: a label may hold brackets."""
-    return Text(f"{system} {_DAGGER}" if system in scores.privileged else system)
-
-
 def _unwrapped(lines: Sequence[str]) -> Text:
     return Text("\n".join(lines), no_wrap=True, overflow="ignore")
 
@@ -380,21 +398,6 @@ def _rate(rate: MetricRate | GroupRate) -> str:
     shown = "–" if rate.rate is None else f"{rate.rate:.1%}"
     counted = f"{shown} ({rate.passed}/{rate.judged})"
     return f"{counted}\n{rate.unjudged} unjudged" if rate.unjudged else counted
-
-
-def _mean(amount: Amount | None, shown: Callable[[float], str]) -> str:
-    return "–" if amount is None else shown(amount.mean)
-
-
-def _bytes(count: float) -> str:
-    return f"{count:,.0f} B"
-
-
-def _seconds(seconds: float) -> str:
-    """Three digits that count: 0.013 ms, 12.6 ms, 1.53 s."""
-    if seconds >= 1:
-        return f"{seconds:,.2f} s"
-    return f"{seconds * 1000:.1f} ms" if seconds >= 0.01 else f"{seconds * 1000:.3f} ms"
 
 
 def money(amount: float) -> str:

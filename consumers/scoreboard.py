@@ -21,18 +21,12 @@ from typing import Final
 
 import msgspec
 
-from consumers.amounts import amount
-from consumers.scores import (
-    THIRDS,
-    Cost,
-    Mark,
-    Row,
-    Scores,
-    by_count,
-    failure_label,
-    tallied,
-)
+from consumers.amounts import amount, by_count
+from consumers.anchor_scores import failure_label
+from consumers.scores import THIRDS, Cost, Mark, Pace, Row, Scores
 from consumers.spending import SpendingFold
+from consumers.tallying import tallied
+from judges.apm import peak_bytes_per_hour, replay_real_time_factor
 from simulator.errors import InvariantError
 from simulator.events import (
     AnchorEvent,
@@ -44,17 +38,21 @@ from simulator.events import (
     FeedbackEvent,
     Means,
     Metric,
+    OutlineEvent,
+    ProbeEvent,
     ReadyEvent,
     ResponseEvent,
     RunEndedEvent,
     RunStartedEvent,
+    Subject,
     TaskEvent,
     TrajectoryClosedEvent,
     Usage,
     VerdictEvent,
 )
 from simulator.log.protocol import Headers
-from simulator.protocols.streammembench import expected_metrics, trajectory_id
+from simulator.protocols.subjects import metrics_of
+from simulator.protocols.trajectory import trajectory_id
 
 SCOREBOARD_TOPICS: Final = (
     "control",
@@ -85,6 +83,9 @@ class _Part(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
     replayed_tokens: int = 0
     isolated_us: int | None = None
+    first_token_us: int | None = None
+    newest_us: int | None = None
+    """Event time of the newest record that it rests on."""
 
 
 class _Kept(msgspec.Struct):
@@ -117,7 +118,8 @@ class Scoreboard:
         self._means: dict[str, Means] = {}
         """System → how its agent says that its branches are made."""
         self._ended = False
-        self._anchors: dict[str, AnchorEvent] = {}
+        self._anchors: dict[str, Subject] = {}
+        self._outlines: dict[str, OutlineEvent] = {}
         self._trajectories: dict[str, _Kept] = defaultdict(_Kept)
         self._ingests: dict[str, dict[int, _Ingest]] = defaultdict(dict)
         self._dead: dict[str, str] = {}
@@ -147,6 +149,8 @@ class Scoreboard:
                     event.error,
                     _tokens(event.replayed.usage),
                     _took_us(headers, "isolating_us", "began_us"),
+                    _took_us(headers, "began_us", "first_token_us"),
+                    max((found.event_time_us for found in event.retrieved), default=None),
                 )
                 self._keep(event.trajectory, _with_arm(event.phase, event.arm), part)
             case FeedbackEvent():
@@ -166,8 +170,10 @@ class Scoreboard:
                 self._ingests[event.lane].setdefault(event.segment, ingest)
             case TrajectoryClosedEvent():
                 self._trajectories[event.trajectory].closed = event.reason
-            case AnchorEvent():
+            case AnchorEvent() | ProbeEvent():
                 self._anchors.setdefault(event.anchor, event)
+            case OutlineEvent():
+                self._outlines.setdefault(event.stream, event)
             case DeadLetterEvent():
                 self._dead[event.id] = event.reason
             case RunStartedEvent():
@@ -195,6 +201,7 @@ class Scoreboard:
         bare = Scores(
             run=started.run,
             ended=self._ended,
+            protocol=started.protocol,
             systems=started.systems,
             privileged=started.privileged,
             isolation=started.isolation,
@@ -210,6 +217,7 @@ class Scoreboard:
                 {system: len(self._lane_ingests(started, system)) for system in started.systems},
                 {system: len(self._begun(rows)) for system, rows in by_system.items()},
             ),
+            pace=self._paces(started, by_system),
             answered_by=started.models["answers"].model if "answers" in started.models else "",
             embedded_by=tuple(
                 sorted({use.model for name, use in started.models.items() if name.startswith("embedder.")})
@@ -239,7 +247,7 @@ class Scoreboard:
         return [ingest for lane in lanes for ingest in self._ingests.get(lane, {}).values()]
 
     def _rows(self, started: RunStartedEvent) -> tuple[Row, ...]:
-        anchors: dict[str, list[AnchorEvent]] = {stream: [] for stream in started.streams}
+        anchors: dict[str, list[Subject]] = {stream: [] for stream in started.streams}
         for anchor in self._anchors.values():
             if anchor.stream in anchors:
                 anchors[anchor.stream].append(anchor)
@@ -255,35 +263,26 @@ class Scoreboard:
             if not only or trajectory_id(f"{system}@{stream}", anchor) in only
         )
 
-    def _row(self, started: RunStartedEvent, system: str, anchor: AnchorEvent) -> Row:
-        lane = f"{system}@{anchor.stream}"
-        trajectory = trajectory_id(lane, anchor)
+    def _row(self, started: RunStartedEvent, system: str, subject: Subject) -> Row:
+        lane = f"{system}@{subject.stream}"
+        trajectory = trajectory_id(lane, subject)
         kept = self._trajectories.get(trajectory, _NOTHING)
         ieu = kept.marks.get("ieu")
-        marks = {
-            metric: kept.marks.get(metric, _NO_MARK)
-            for metric in expected_metrics(ieu.outcome if ieu else None, ablate_commit=started.ablate_commit)
-        }
-        label, unlabelled = failure_label(marks)
-        segments = max(started.segments.get(anchor.stream, 0), anchor.segment + 1)
-        end = _EPOCH + timedelta(microseconds=anchor.event_time_us)
-        return Row(
+        wanted = metrics_of(subject, ieu.outcome if ieu else None, ablate_commit=started.ablate_commit)
+        marks = {metric: kept.marks.get(metric, _NO_MARK) for metric in wanted}
+        segments = max(started.segments.get(subject.stream, 0), subject.segment + 1)
+        end = _EPOCH + timedelta(microseconds=subject.event_time_us)
+        row = Row(
             system=system,
             lane=lane,
-            stream=anchor.stream,
-            segment=anchor.segment,
-            third=THIRDS[anchor.segment * 3 // segments],
+            stream=subject.stream,
+            segment=subject.segment,
+            third=THIRDS[subject.segment * 3 // segments],
             day=(end - timedelta(microseconds=1)).date().isoformat(),  # 24:00 is still that day
             time=end.time().isoformat(timespec="seconds"),
-            anchor=anchor.anchor,
+            anchor=subject.anchor,
             trajectory=trajectory,
-            evidence_id=anchor.evidence_id,
-            evidence_type=anchor.evidence_type,
-            subject=anchor.subject,
-            evidence=anchor.evidence_statement,
             marks=marks,
-            label=label,
-            unlabelled=unlabelled,
             events={name: part.id for name, part in sorted(kept.parts.items())},
             texts={name: part.text for name, part in sorted(kept.parts.items()) if part.text is not None},
             retrieved={
@@ -294,6 +293,56 @@ class Scoreboard:
             errors={name: part.error for name, part in sorted(kept.parts.items()) if part.error is not None},
             closed=kept.closed is not None,
             closed_reason=kept.closed or "",
+        )
+        if isinstance(subject, ProbeEvent):
+            newest_us = kept.parts["R1"].newest_us if "R1" in kept.parts else None
+            return msgspec.structs.replace(
+                row,
+                evidence_id=subject.source_id,
+                evidence=subject.question,
+                groups=subject.groups,
+                newer=newest_us is not None and newest_us >= subject.asked_time_us,
+            )
+        label, unlabelled = failure_label(marks)
+        return msgspec.structs.replace(
+            row,
+            evidence_id=subject.evidence_id,
+            evidence_type=subject.evidence_type,
+            subject=subject.subject,
+            evidence=subject.evidence_statement,
+            label=label,
+            unlabelled=unlabelled,
+        )
+
+    def _paces(self, started: RunStartedEvent, by_system: dict[str, list[Row]]) -> tuple[Pace, ...]:
+        """Of streams with sessions."""
+        outlines = [outline for outline in self._outlines.values() if outline.sessions]
+        return tuple(
+            self._pace(system, outlines, by_system[system]) for system in started.systems if outlines
+        )
+
+    def _pace(self, system: str, outlines: list[OutlineEvent], rows: list[Row]) -> Pace:
+        peaks, took_us, lasted_us = [], 0, 0
+        for outline in outlines:
+            ingests = self._ingests.get(f"{system}@{outline.stream}", {})
+            active_us = sum(span.end_time_us - span.start_time_us for span in outline.sessions)
+            lasted_us += active_us
+            took_us += sum(ingest.took_us or 0 for ingest in ingests.values())
+            changes = [
+                (outline.segment_ends_us[n], i.stored_bytes) for n, i in ingests.items() if i.error is None
+            ]
+            if len(ingests) == len(outline.segment_ends_us):
+                ends_us = [span.end_time_us for span in outline.sessions]
+                peaks.append(peak_bytes_per_hour(changes, ends_us, active_us))
+        answers = [parts["R1"] for parts in self._begun(rows) if "R1" in parts]
+        took_us += sum(answer.took_us or 0 for answer in answers)
+        return Pace(
+            system=system,
+            peak_bytes_per_hour=max(peaks, default=None),
+            replay_real_time_factor=replay_real_time_factor(took_us, lasted_us) if lasted_us else None,
+            first_token_seconds=amount(
+                (a.first_token_us for a in answers if a.first_token_us is not None), 1_000_000
+            ),
         )
 
     def _begun(self, rows: list[Row]) -> list[dict[str, _Part]]:
@@ -333,6 +382,7 @@ def _mark(verdict: VerdictEvent) -> Mark:
         judge=sys.intern(verdict.judge),  # one of a few: thousands of copies would be kept
         verdict=verdict.id,
         votes=verdict.votes,
+        value=verdict.value,
     )
 
 

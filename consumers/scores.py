@@ -1,21 +1,16 @@
-"""What a run scored: the struct that is printed, written and compared, and how its numbers follow from its
-rows.
-
-Pure functions over rows, one row a trajectory. Definitions: docs/metrics.md.
-"""
+"""What a run scored: the struct that is printed, written and compared. Definitions: docs/metrics.md, and of probes the
+page of their benchmark."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
 
-from consumers.agreement import Agreement, agreements
+from consumers.agreement import Agreement
 from consumers.amounts import Amount
 from consumers.spending import Spending
-from simulator.events import Isolation, Means, Metric, Outcome, Vote
+from simulator.events import Benchmark, Isolation, Means, Metric, Outcome, Vote
 
 MAIN_METRICS: Final[tuple[Metric, ...]] = ("fidelity", "ieu", "fi", "fur")
 Third = Literal["early", "middle", "late"]
@@ -46,6 +41,8 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     judge: str = ""
     verdict: str = ""
     votes: tuple[Vote, ...] = ()
+    value: float | None = None
+    """In [0, 1], of a metric that is a mean."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,14 +61,16 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """When the segment ended, `HH:MM:SS` (UTC)."""
     anchor: str
     trajectory: str
-    evidence_id: str
-    evidence_type: str
-    subject: str
-    evidence: str
+    evidence_id: str = ""
+    """Of a probe, the data set's own name of it."""
+    evidence_type: str = ""
+    subject: str = ""
+    evidence: str = ""
+    """Of a probe, the question."""
     marks: dict[Metric, Mark]
-    label: Label | None
+    label: Label | None = None
     """The failure label; None where nothing failed, or where `unlabelled` says what is missing for one."""
-    unlabelled: str
+    unlabelled: str = ""
     events: dict[str, str]
     texts: dict[str, str]
     retrieved: dict[str, int]
@@ -80,6 +79,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     closed_reason: str
     attempt: int = 1
     """Above 1 where it was unjudged and run again (`egostream retry`)."""
+    groups: dict[str, str] = {}
+    """Of a probe: what results are reported by → its group."""
+    newer: bool = False
+    """Of a probe: R1 rests on a record that is newer than the moment at which it was due."""
 
 
 class MetricRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +95,46 @@ class MetricRate(msgspec.Struct, frozen=True, kw_only=True):
     unjudged: int
     rate: float | None
     privileged: bool = False
+
+
+class ChoiceRate(MetricRate, frozen=True, kw_only=True):
+    """A rate of right choices. `invalid`: replies that name no option, or several; among the judged ones."""
+
+    invalid: int
+
+
+class MetricMean(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of one system that is a mean: `value` in [0, 1] over `n` judged ones; None when there was none."""
+
+    system: str
+    metric: Metric
+    value: float | None
+    n: int
+    unjudged: int
+    privileged: bool = False
+
+
+class GroupScore(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of one system over the probes of one group. `value`: the rate or the mean over `n` judged ones."""
+
+    system: str
+    by: str
+    group: str
+    metric: Metric
+    value: float | None
+    n: int
+    unjudged: int
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows from several metrics, or from asking in two ways. `value` is None where it is undefined; `n`: what
+    it stands on; `counts`: what it was worked out from (docs, the benchmark's page)."""
+
+    system: str
+    name: str
+    value: float | None
+    n: int
+    counts: dict[str, float] = {}
 
 
 class GroupRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +195,18 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     system that is not replayed."""
 
 
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """What a system kept, and how fast, per hour of stream; gaps between sessions are no stream. None: not known."""
+
+    system: str
+    peak_bytes_per_hour: float | None
+    """The most that was kept at the end of any completed session, the highest of its streams."""
+    replay_real_time_factor: float | None
+    """Time that ingests and answers took ÷ duration of the sessions: below 1 it keeps up."""
+    first_token_seconds: Amount | None
+    """From the question to the answer's first token, where the system streams and says so."""
+
+
 class Unjudged(msgspec.Struct, frozen=True, kw_only=True):
     """Trajectories that lack a judged metric. `reasons`: reason of the first such metric → trajectories;
     `systems`: system → trajectories."""
@@ -173,6 +228,7 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     means: dict[str, Means]
     """Isolation `branch`: system → how its branches were made, where that is known."""
     announced_anchors: int
+    """Anchors or probes."""
     anchors: int
     failed_ingests: dict[str, dict[str, int]]
     """System → reason → segments."""
@@ -180,9 +236,10 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     """Reason → records."""
     strays: tuple[str, ...]
     """Trajectories in the log that no anchor and system of the run has."""
+    protocol: Benchmark = "streammembench"
     trajectories: int = 0
     unjudged: Unjudged = Unjudged()
-    scores: tuple[MetricRate, ...] = ()
+    scores: tuple[MetricRate | MetricMean, ...] = ()
     ablation: tuple[Ablation, ...] = ()
     labels: tuple[Labels, ...] = ()
     thirds: tuple[GroupRate, ...] = ()
@@ -200,6 +257,12 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     """Models that make vectors: what these took is in no event, so `spending` lacks it."""
     answered_apart: tuple[str, ...] = ()
     """Where a model answers: systems that answer by themselves all the same."""
+    groups: tuple[GroupScore, ...] = ()
+    """Of probes."""
+    findings: tuple[Finding, ...] = ()
+    """Of probes."""
+    pace: tuple[Pace, ...] = ()
+    """Of streams with sessions."""
     rows: tuple[Row, ...] = ()
 
     @property
@@ -216,178 +279,3 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
             or self.strays
             or self.anchors != self.announced_anchors
         )
-
-
-def tallied(scores: Scores, rows: Sequence[Row], *, ablated: bool) -> Scores:
-    """The scores with other rows: all that follows from rows worked out from these."""
-    by_system: dict[str, list[Row]] = {system: [] for system in scores.systems}
-    for row in rows:
-        by_system[row.system].append(row)
-    return msgspec.structs.replace(
-        scores,
-        trajectories=len(rows),
-        unjudged=unjudged_trajectories(rows),
-        scores=tuple(
-            rate
-            for system, kept in by_system.items()
-            for rate in metric_rates(system, system in scores.privileged, kept)
-        ),
-        ablation=tuple(commit_ablation(system, kept) for system, kept in by_system.items())
-        if ablated
-        else (),
-        labels=tuple(label_counts(system, kept) for system, kept in by_system.items()),
-        thirds=group_rates(by_system, THIRDS, lambda row: row.third),
-        by_evidence_type=group_rates(
-            by_system, sorted({row.evidence_type for row in rows}), lambda row: row.evidence_type
-        ),
-        by_subject=group_rates(by_system, sorted({row.subject for row in rows}), lambda row: row.subject),
-        agreement=agreements(rows),
-        rows=tuple(rows),
-    )
-
-
-def with_retry(scores: Scores, retry: Scores, attempt: int) -> Scores:
-    """The scores of a run with what a later retry made of some of its trajectories. A retried trajectory counts as
-    its newest attempt left it, wholly: marks of two attempts are never mixed."""
-    again = {row.trajectory: row for row in retry.rows}
-    rows = [
-        row
-        if (new := again.get(row.trajectory)) is None
-        else msgspec.structs.replace(new, attempt=attempt, third=row.third)
-        for row in scores.rows
-    ]
-    return tallied(scores, rows, ablated=bool(scores.ablation))
-
-
-def failure_label(marks: Mapping[Metric, Mark]) -> tuple[Label | None, str]:
-    """The failure label and, where it hangs on something unjudged, what and why. The first that applies, over
-    trajectories with IEU = 0 or FUR = 0; (None, "") where neither failed."""
-
-    def outcome(metric: Metric) -> Outcome:
-        return marks[metric].outcome
-
-    def hangs_on(metric: Metric) -> tuple[None, str]:
-        return None, f"{metric} unjudged: {marks[metric].reason}"
-
-    ieu, fur = outcome("ieu"), outcome("fur")
-    if "fail" not in (ieu, fur):
-        unjudged: list[Metric] = [metric for metric in ("ieu", "fur") if outcome(metric) == "unjudged"]
-        return hangs_on(unjudged[0]) if unjudged else (None, "")
-    if outcome("fidelity") == "unjudged":
-        return hangs_on("fidelity")
-    if outcome("fidelity") == "fail":
-        return "formation failure", ""
-    if ieu == "unjudged":
-        return hangs_on("ieu")
-    if ieu == "pass":
-        return "evidence-use persistence failure", ""
-    if outcome("fi") == "unjudged":
-        return hangs_on("fi")
-    if outcome("fi") == "fail":
-        return "feedback incorporation failure", ""
-    if fur == "unjudged":
-        return hangs_on("fur")
-    return ("initial evidence use failure" if fur == "pass" else "correction consolidation failure"), ""
-
-
-def metric_rates(system: str, privileged: bool, rows: Sequence[Row]) -> list[MetricRate]:
-    """Fidelity, IEU, FI and FUR of one system's rows."""
-    rates = []
-    for metric in MAIN_METRICS:
-        passed, judged, unjudged, rate = _count(rows, metric)
-        rates.append(
-            MetricRate(
-                system=system,
-                metric=metric,
-                passed=passed,
-                judged=judged,
-                unjudged=unjudged,
-                rate=rate,
-                privileged=privileged,
-            )
-        )
-    return rates
-
-
-def group_rates(
-    by_system: Mapping[str, Sequence[Row]], groups: Iterable[str], group_of: Callable[[Row], str]
-) -> tuple[GroupRate, ...]:
-    """Every metric by system and group, groups in the order given, empty ones with denominator 0."""
-    rates = []
-    groups = tuple(groups)
-    for system, rows in by_system.items():
-        members: dict[str, list[Row]] = {group: [] for group in groups}
-        for row in rows:
-            members[group_of(row)].append(row)
-        for group, kept in members.items():
-            for metric in MAIN_METRICS:
-                passed, judged, unjudged, rate = _count(kept, metric)
-                rates.append(
-                    GroupRate(
-                        system=system,
-                        group=group,
-                        metric=metric,
-                        passed=passed,
-                        judged=judged,
-                        unjudged=unjudged,
-                        rate=rate,
-                    )
-                )
-    return tuple(rates)
-
-
-def label_counts(system: str, rows: Sequence[Row]) -> Labels:
-    """How many of one system's trajectories have which failure label."""
-    counts = Counter(row.label for row in rows if row.label is not None)
-    return Labels(
-        system=system,
-        no_failure=sum(row.label is None and not row.unlabelled for row in rows),
-        labels={label: counts[label] for label in LABELS},
-        unlabelled=by_count(row.unlabelled for row in rows if row.unlabelled),
-    )
-
-
-def commit_ablation(system: str, rows: Sequence[Row]) -> Ablation:
-    """The paired difference that the commit made to one system."""
-    pairs: Counter[tuple[Outcome, Outcome]] = Counter(
-        (row.marks["fur"].outcome, row.marks["fur_uncommitted"].outcome) for row in rows
-    )
-    both, only_with, only_without = pairs["pass", "pass"], pairs["pass", "fail"], pairs["fail", "pass"]
-    judged = both + only_with + only_without + pairs["fail", "fail"]
-    return Ablation(
-        system=system,
-        pairs=judged,
-        unpaired=len(rows) - judged,
-        passed_committed=both + only_with,
-        passed_uncommitted=both + only_without,
-        only_committed=only_with,
-        only_uncommitted=only_without,
-        difference=(only_with - only_without) / judged if judged else None,
-    )
-
-
-def unjudged_trajectories(rows: Sequence[Row]) -> Unjudged:
-    """The trajectories that lack a judged metric, by reason."""
-    reasons, systems = [], []
-    for row in rows:
-        missing = [mark.reason for mark in row.marks.values() if mark.outcome == "unjudged"]
-        if missing:
-            reasons.append(missing[0])
-            systems.append(row.system)
-    return Unjudged(
-        trajectories=len(reasons),
-        share=len(reasons) / len(rows) if rows else 0.0,
-        reasons=by_count(reasons),
-        systems=by_count(systems),
-    )
-
-
-def by_count(reasons: Iterable[str]) -> dict[str, int]:
-    """Reason → number, the commonest first, then by name."""
-    return dict(sorted(Counter(reasons).items(), key=lambda item: (-item[1], item[0])))
-
-
-def _count(rows: Sequence[Row], metric: Metric) -> tuple[int, int, int, float | None]:
-    outcomes = Counter(row.marks[metric].outcome for row in rows if metric in row.marks)
-    judged = outcomes["pass"] + outcomes["fail"]
-    return outcomes["pass"], judged, outcomes["unjudged"], outcomes["pass"] / judged if judged else None

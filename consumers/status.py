@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from simulator.events import (
-    AnchorEvent,
     AnyEvent,
     CommitEvent,
     CommittedEvent,
@@ -23,6 +22,7 @@ from simulator.events import (
     LaneFailedEvent,
     ObservationEvent,
     Outcome,
+    ProbeEvent,
     ReadyEvent,
     ReplayControlEvent,
     ReplayEndedEvent,
@@ -32,11 +32,13 @@ from simulator.events import (
     SegmentClosedEvent,
     SegmentReleasedEvent,
     StreamEndedEvent,
+    Subject,
     TaskEvent,
     TrajectoryClosedEvent,
     VerdictEvent,
 )
-from simulator.protocols.streammembench import expected_metrics, trajectory_id
+from simulator.protocols.subjects import metrics_of
+from simulator.protocols.trajectory import trajectory_id
 from simulator.waits import (
     ASKER_ROLE,
     CONDUCTOR_ROLE,
@@ -102,7 +104,7 @@ class _Trajectory(msgspec.Struct):
     """What there is of one trajectory: name (`T1`, `R1`, `ieu`...) → event and wall time."""
 
     lane: str
-    segment: int
+    subject: Subject
     seen: dict[str, tuple[str, int]] = {}
     revise: bool = False
     ieu: Outcome | None = None
@@ -123,12 +125,12 @@ class _Lane(msgspec.Struct):
 class StatusFold:
     """Feed every event of a run with its wall time, in any order between topics; ask for the `status`."""
 
-    def __init__(self, started: RunStartedEvent, anchors: Iterable[AnchorEvent]) -> None:
+    def __init__(self, started: RunStartedEvent, anchors: Iterable[Subject]) -> None:
         self.started = started
         self._lanes = {f"{s}@{stream}": _Lane(stream) for s in started.systems for stream in started.streams}
         only = frozenset(started.only)
         self._trajectories = {
-            name: _Trajectory(lane, anchor.segment)
+            name: _Trajectory(lane, anchor)
             for anchor in anchors
             for lane, state in self._lanes.items()
             if state.stream == anchor.stream
@@ -270,20 +272,23 @@ class StatusFold:
         """What of a trajectory comes next: name → what it follows, and when that was written. None before its lane
         has ingested its segment, and once it has finished."""
         seen, lane = trajectory.seen, self._lanes[trajectory.lane]
-        delta = lane.delta_us.get(trajectory.segment)
+        delta = lane.delta_us.get(trajectory.subject.segment)
         if "closed" in seen:
-            metrics = expected_metrics(trajectory.ieu, ablate_commit=self.started.ablate_commit)
+            metrics = metrics_of(trajectory.subject, trajectory.ieu, ablate_commit=self.started.ablate_commit)
             return {metric: seen["closed"] for metric in metrics if metric not in seen}
         if lane.failed:
             return {"closed": self._last.get((CONDUCTOR_ROLE, ""), ("", self._started_us))}
         if delta is None:
             return {}
-        if trajectory.segment in lane.spoilt:
+        if trajectory.subject.segment in lane.spoilt:
             return {"closed": delta}
         if trajectory.failed:
             return {"closed": seen[trajectory.failed]}
         arms = ("", "-uncommitted") if self.started.ablate_commit else ("",)
-        chain: list[tuple[str, str]] = [("T1", ""), ("R1", "T1"), ("ieu", "R1"), ("F", "ieu")]
+        chain: list[tuple[str, str]] = [("T1", ""), ("R1", "T1")]
+        if isinstance(trajectory.subject, ProbeEvent):
+            chain.append(("closed", "R1"))
+        chain += [("ieu", "R1"), ("F", "ieu")]
         chain += [("R_F", "F"), ("commit", "R_F")] if trajectory.revise else [("commit", "F")]
         chain.append(("committed", "commit"))
         for name, after in chain:

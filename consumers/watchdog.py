@@ -11,7 +11,7 @@ import anyio
 from consumers.status import StatusFold, role_of
 from simulator.errors import StallError
 from simulator.events import RunStartedEvent
-from simulator.intake import decode_records, read_anchors
+from simulator.intake import decode_records, read_subjects
 from simulator.log.protocol import Log
 from simulator.topics import Topics
 from simulator.waits import CONDUCTOR_ROLE, REPLAYER_ROLE, Missing, stalled
@@ -29,7 +29,7 @@ async def watch(log: Log, started: RunStartedEvent, limit_s: float, *, replayer:
     `limit_s`. `replayer`: also when the replayer publishes nothing for so long, which only who knows the run's rate
     can say to be too long; paused time does not count."""
     topics = Topics.of(started.run)
-    fold = StatusFold(started, await read_anchors(log, started.run))
+    fold = StatusFold(started, await read_subjects(log, started.run))
     moved_us: dict[str, int] = {}
     now_us = looked_us = 0
     step_s = anyio.current_time()

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
-Decision = Literal["INTERVENE", "SILENT"]
+from simulator.events import Decision
 
 RATINGS: Final = (1, 5)
 """The judge rates a response that passed the gate from 1 to 5 against the reference."""

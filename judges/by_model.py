@@ -12,19 +12,15 @@ from msgspec.structs import replace
 
 from adapters.model import Model
 from adapters.prompt import Prompt, PromptLanguage, load_prompt
-from judges.deterministic import CJK, EVIDENCE_OVERLAP, official_feedback
+from judges.deterministic import EVIDENCE_OVERLAP, official_feedback
 from judges.judge import Case, Judge, Judgment
-from judges.metrics import overlap
+from judges.metrics import overlap, quotes
 from judges.votes import JUDGE_TEMPERATURE, poll
 from simulator.events import AnchorEvent, FeedbackDraft, Metric, Outcome
-from simulator.text import tokens
 
 JUDGE_PROMPTS: Final = Path(__file__).with_name("prompts")
 FIDELITY_PROMPT: Final = "fidelity_v1"
 USER_PROMPT: Final = "user_v1"
-
-_QUOTED_WORDS: Final = 4
-"""So many words in a row in the feedback that stand in a text as well quote it; of CJK characters, twice as many."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +119,7 @@ def revision(said: str, anchor: AnchorEvent, response: str) -> FeedbackDraft | N
     said = said.strip()
     known = f"{anchor.evidence_statement}\n{anchor.initial_task.user_request}"
     behaviours = (anchor.initial_task.expected_behavior, anchor.followup_task.expected_behavior)
-    if not said or any(_quotes(said, text, known) for text in (response, *behaviours)):
+    if not said or any(quotes(said, text, known) for text in (response, *behaviours)):
         return None
     if overlap(anchor.evidence_statement, said) < EVIDENCE_OVERLAP:
         said = f"{said} {anchor.evidence_statement}"
@@ -132,7 +128,7 @@ def revision(said: str, anchor: AnchorEvent, response: str) -> FeedbackDraft | N
 
 def model_judges(
     model: Model, label: str, *, votes: int = 3, language: PromptLanguage = "en"
-) -> tuple[Judge, Judge]:
+) -> tuple[Judge[Case], Judge[Case]]:
     """All metrics of StreamMemBench by one model. `label`: the name by which it is configured."""
     return (
         ModelFidelityAuditor(model, label, votes=votes, language=language),
@@ -151,14 +147,3 @@ def _reacted(reaction: Reaction) -> tuple[Outcome, str]:
 
 def _name(role: str, label: str, model: Model, prompt: Prompt, votes: int) -> str:
     return f"{role} by {label} ({model.name}; {prompt}; votes={votes}, temperature={JUDGE_TEMPERATURE})"
-
-
-def _quotes(said: str, text: str, known: str) -> bool:
-    """Whether what is said has a run of the text's tokens that is long enough to quote it, and is not known anyway."""
-    length = _QUOTED_WORDS * (2 if CJK.search(text) else 1)
-    return bool((_runs(said, length) & _runs(text, length)) - _runs(known, length))
-
-
-def _runs(text: str, length: int) -> set[tuple[str, ...]]:
-    found = tokens(text)
-    return {tuple(found[i : i + length]) for i in range(len(found) - length + 1)}

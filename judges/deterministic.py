@@ -5,11 +5,10 @@ They are the published smoke path: the same text always gets the same verdict, a
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from judges.judge import Case, Judge, Judgment
-from judges.metrics import overlap_with
+from judges.metrics import CJK, overlap_with
 from simulator.events import FeedbackDraft, Metric, Outcome
 from simulator.text import tokens
 
@@ -17,8 +16,6 @@ EVIDENCE_OVERLAP: Final = 0.5
 """What holds at least this share of the evidence statement's tokens holds the evidence."""
 BEHAVIOUR_OVERLAP: Final = 0.3
 """A response must also hold at least this share of the expected behaviour's tokens."""
-
-CJK = re.compile(r"[\u4e00-\u9fff]")
 
 
 class OfficialFidelityAuditor:
@@ -71,7 +68,7 @@ def official_feedback(passed: bool, evidence: str) -> FeedbackDraft:
     return FeedbackDraft(type="revise", text=text)
 
 
-def official_judges() -> tuple[Judge, ...]:
+def official_judges() -> tuple[Judge[Case], ...]:
     """All metrics of StreamMemBench without a model."""
     return (OfficialFidelityAuditor(), OfficialUserSimulator())
 

@@ -1,4 +1,4 @@
-"""What asking online and offline shows: contamination, overwriting, decay. Pure functions over paired answers;
+"""What asking online and offline shows: contamination and overwriting. Pure functions over paired answers;
 definitions: docs/lifedialbench.md.
 """
 
@@ -42,26 +42,13 @@ def auroc(scores: Sequence[float], positive: Sequence[bool]) -> Auroc:
     return Auroc(value=value, positives=positives, negatives=negatives)
 
 
-class OfflineAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One question answered at the end of the stream: when it had been due, when the records that the answer rests on
-    are from, and whether it is right."""
-
-    due_time_us: int
-    record_times_us: tuple[int, ...]
-    right: bool
-
-    @property
-    def newer(self) -> int:
-        """How many of its records are newer than the question."""
-        return sum(time_us >= self.due_time_us for time_us in self.record_times_us)
-
-
-def contamination(answers: Iterable[OfflineAnswer]) -> Auroc:
-    """How well having retrieved a record newer than the question tells right answers from wrong ones. 0.5: nothing of
-    a right answer hangs on the future. Well above: right answers come with records that nobody could have had when
-    the question was due, so that offline results look better than the memory is."""
+def contamination(answers: Iterable[tuple[bool, bool]]) -> Auroc:
+    """How well having retrieved a record newer than the question tells right answers from wrong ones: (whether any of
+    its records is newer, right) of each question asked at the end of the stream. 0.5: nothing of a right answer hangs
+    on the future. Well above: right answers come with records that nobody could have had when the question was due, so
+    that offline results look better than the memory is."""
     kept = list(answers)
-    return auroc([float(answer.newer > 0) for answer in kept], [answer.right for answer in kept])
+    return auroc([float(newer) for newer, _ in kept], [right for _, right in kept])
 
 
 class Overwriting(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,30 +78,4 @@ def overwriting(pairs: Iterable[tuple[bool | None, bool | None]]) -> Overwriting
         gained=both.count((False, True)),
         wrong_both=both.count((False, False)),
         share=overwritten / online if online else None,
-    )
-
-
-class QuarterRate(msgspec.Struct, frozen=True, kw_only=True):
-    """Right answers among the judged questions that became due in one quarter of their stream; None without any."""
-
-    quarter: int
-    right: int
-    judged: int
-    rate: float | None
-
-
-def decay(answers: Iterable[tuple[int, bool]]) -> tuple[QuarterRate, ...]:
-    """(Quarter 1..4, right) → the four rates, empty ones too. Asked offline, the first quarter's questions lie furthest
-    back. Raises ValueError for another quarter."""
-    right, judged = [0] * 4, [0] * 4
-    for quarter, is_right in answers:
-        if quarter not in (1, 2, 3, 4):
-            raise ValueError(f"a quarter of {quarter}")
-        judged[quarter - 1] += 1
-        right[quarter - 1] += is_right
-    return tuple(
-        QuarterRate(
-            quarter=q + 1, right=right[q], judged=judged[q], rate=right[q] / judged[q] if judged[q] else None
-        )
-        for q in range(4)
     )

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Generic
 
 import anyio
 
-from judges.judge import Case, Judge, Judgment
+from judges.judge import C, Judge, Judgment
 from simulator.errors import ConfigError
 from simulator.events import Metric, Outcome, Vote
 
 
-class JudgePanel:
+class JudgePanel(Generic[C]):
     """One judge for each metric. Raises ConfigError when two judges claim a metric, or one of `metrics` has
     none.
 
@@ -26,31 +27,32 @@ class JudgePanel:
 
     def __init__(
         self,
-        judges: Iterable[Judge],
+        judges: Iterable[Judge[C]],
         metrics: Iterable[Metric],
         *,
         deadline_s: float = 900.0,
     ) -> None:
-        self._judges: dict[Metric, Judge] = {}
+        self._judges: dict[Metric, Judge[C]] = {}
         self._deadline_s = deadline_s
         for judge in judges:
             for metric in sorted(judge.metrics):
                 other = self._judges.setdefault(metric, judge)
                 if other is not judge:
                     raise ConfigError(f"two judges claim {metric}: {other.name} and {judge.name}")
-        missing = sorted(set(metrics) - self._judges.keys())
+        self._metrics = frozenset(metrics)
+        missing = sorted(self._metrics - self._judges.keys())
         if missing:
             raise ConfigError(f"no judge for {', '.join(missing)}")
 
-    def judge_of(self, metric: Metric) -> Judge:
+    def judge_of(self, metric: Metric) -> Judge[C]:
         """The metric's judge; its name stands beside its verdicts."""
         return self._judges[metric]
 
     def describe(self) -> dict[str, str]:
         """`judge.<metric>` → the judge's name, for the run's identity."""
-        return {f"judge.{metric}": self._judges[metric].name for metric in sorted(self._judges)}
+        return {f"judge.{metric}": self._judges[metric].name for metric in sorted(self._metrics)}
 
-    async def judge(self, case: Case) -> Judgment:
+    async def judge(self, case: C) -> Judgment:
         """Judge a case. Whatever goes wrong in the judge gives `unjudged` with the reason: an outage of a
         judge never looks like a wrong answer."""
         judge = self._judges[case.metric]

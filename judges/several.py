@@ -17,7 +17,7 @@ class SeveralJudges:
     longer than `deadline_s` is an unjudged vote. Feedback is that of the first judge, in the order given, that is on
     the majority's side. Scores: `agreement` among the judges, and each one's own as `<label>.<score>`."""
 
-    def __init__(self, judges: Mapping[str, Judge], *, deadline_s: float = 600.0) -> None:
+    def __init__(self, judges: Mapping[str, Judge[Case]], *, deadline_s: float = 600.0) -> None:
         (metrics,) = {judge.metrics for judge in judges.values()}
         self.metrics: frozenset[Metric] = metrics
         self.name: str = " & ".join(judge.name for judge in judges.values())
@@ -29,7 +29,7 @@ class SeveralJudges:
         """Ask all of them at once."""
         judged: dict[str, Judgment] = {}
 
-        async def ask(label: str, panel: JudgePanel) -> None:
+        async def ask(label: str, panel: JudgePanel[Case]) -> None:
             judged[label] = await panel.judge(case)
 
         async with anyio.create_task_group() as asking:
@@ -48,12 +48,14 @@ class SeveralJudges:
         return replace(verdict, scores={**verdict.scores, **scores}, feedback=next(agreeing, None))
 
 
-def together(members: Mapping[str, Sequence[Judge]], *, deadline_s: float = 600.0) -> tuple[Judge, ...]:
+def together(
+    members: Mapping[str, Sequence[Judge[Case]]], *, deadline_s: float = 600.0
+) -> tuple[Judge[Case], ...]:
     """Label → its judges, as judges of each metric: itself where there is one, else several as one. All members judge
     the same metrics, divided alike."""
     if len(members) == 1:
         return tuple(next(iter(members.values())))
-    alike: dict[frozenset[Metric], dict[str, Judge]] = {}
+    alike: dict[frozenset[Metric], dict[str, Judge[Case]]] = {}
     for label, judges in members.items():
         for judge in judges:
             alike.setdefault(judge.metrics, {})[label] = judge

@@ -34,11 +34,11 @@ from simulator.events import (
     TaskEvent,
     TrajectoryClosedEvent,
 )
-from simulator.intake import dead_letter, decode_records, read_anchors, read_events
+from simulator.intake import dead_letter, decode_records, read_events, read_subjects
 from simulator.log.protocol import Log, StoredRecord, header_of
 from simulator.outbox import positions_after
 from simulator.ownership import Ownership
-from simulator.protocols.streammembench import INPUTS, input_of
+from simulator.protocols.trajectory import INPUTS, input_of
 from simulator.topics import Recorder, Topics, partition_of, wall_us
 from simulator.waits import CONDUCTOR_ROLE, stalled
 
@@ -116,7 +116,7 @@ class _Conducting:
         past = await self._past()
         if past.ended is not None:
             return past.ended
-        anchors = await read_anchors(self.log, self.started.run)
+        anchors = await read_subjects(self.log, self.started.run)
         self.conductor = Conductor(
             self.started,
             anchors,

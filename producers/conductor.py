@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from simulator.errors import InvariantError
 from simulator.events import (
-    AnchorEvent,
     AnyEvent,
     CommittedEvent,
     DeltaEvent,
@@ -24,19 +23,21 @@ from simulator.events import (
     RunEndedEvent,
     RunStartedEvent,
     SegmentReleasedEvent,
+    Subject,
     VerdictEvent,
 )
 from simulator.fair import FairQueue
 from simulator.protocols.questions import Answers
-from simulator.protocols.streammembench import Trajectory, trajectory_id
+from simulator.protocols.subjects import AnyTrajectory, new_trajectory
 from simulator.protocols.tally import Tally
+from simulator.protocols.trajectory import trajectory_id
 from simulator.waits import Missing, missing_delta, missing_of
 
 
 class _Unbegun(NamedTuple):
     """A trajectory that waits for its turn. `delta` is without its records, which can be large."""
 
-    anchor: AnchorEvent
+    anchor: Subject
     delta: DeltaEvent
 
 
@@ -49,7 +50,7 @@ class _LaneState:
         self.last_delta = -1
         self.last_us = 0
         self.released = -1
-        self.open: dict[str, Trajectory] = {}
+        self.open: dict[str, AnyTrajectory] = {}
         self.unsettled: Counter[int] = Counter()
         """Segment → trajectories that still hold its snapshot (`branch`: no R1 yet; `shared`: not closed)."""
         self.refused = -1
@@ -59,8 +60,8 @@ class _LaneState:
 
 
 class Conductor:
-    """Events in, events out. One trajectory for each lane and anchor; no more of them are open at once than the run's
-    limits say (in isolation `shared`, one a lane), the others wait for their turn.
+    """Events in, events out. One trajectory for each lane and anchor or probe; no more of them are open at once
+    than the run's limits say (in isolation `shared`, one a lane), the others wait for their turn.
 
     `closed`: the trajectories that have ended by what the log holds already. They are not run again,
     whatever is read of them: one that was given up would otherwise take a late answer after a restart. `taken`: the
@@ -73,7 +74,7 @@ class Conductor:
     def __init__(
         self,
         started: RunStartedEvent,
-        anchors: Iterable[AnchorEvent],
+        anchors: Iterable[Subject],
         *,
         closed: Collection[str] = (),
         begun: Mapping[str, str] | None = None,
@@ -91,9 +92,12 @@ class Conductor:
         self._resumed = {name: lane for name, lane in (begun or {}).items() if name not in self._past}
         for lane in self._resumed.values():
             self._turns.enter(lane)
-        self.anchors_at: dict[tuple[str, int], list[AnchorEvent]] = defaultdict(list)
+        self.anchors_at: dict[tuple[str, int], list[Subject]] = defaultdict(list)
+        self._tally = Tally(ablate_commit=started.ablate_commit)
         for anchor in anchors:
             self.anchors_at[anchor.stream, anchor.segment].append(anchor)
+            for system in started.systems:
+                self._tally.expect(trajectory_id(f"{system}@{anchor.stream}", anchor), anchor)
         self.lanes = {
             f"{system}@{stream}": _LaneState(f"{system}@{stream}", stream)
             for system in started.systems
@@ -111,7 +115,6 @@ class Conductor:
         self.finished = 0
         self.verdicts = 0
         self.unjudged = 0
-        self._tally = Tally(ablate_commit=started.ablate_commit)
         self._early: dict[str, VerdictEvent] = {}
         """Trajectory → the verdict on an R1 that came before it had begun."""
         self._closed: set[str] = set()
@@ -225,7 +228,7 @@ class Conductor:
             self._forget_anchors(stream, segment)
         return out
 
-    def _never_begin(self, state: _LaneState, anchor: AnchorEvent, reason: str) -> list[Event]:
+    def _never_begin(self, state: _LaneState, anchor: Subject, reason: str) -> list[Event]:
         trajectory = self._trajectory(state, anchor)
         out = [] if trajectory.id in self._past else trajectory.give_up(reason)
         if trajectory.id in self._resumed:
@@ -242,7 +245,7 @@ class Conductor:
             return []
         return [*self._close(state, trajectory, reason), *self._open_next()]
 
-    def owing_agents(self) -> Iterator[Trajectory]:
+    def owing_agents(self) -> Iterator[AnyTrajectory]:
         """The open trajectories whose memory system is to act next."""
         for state in self.lanes.values():
             for trajectory in state.open.values():
@@ -267,23 +270,23 @@ class Conductor:
         if state is not None and event.segment == state.last_delta + 1:
             state.refused = event.segment
 
-    def _trajectory(self, state: _LaneState, anchor: AnchorEvent) -> Trajectory:
-        return Trajectory(lane=state.lane, anchor=anchor, ablate_commit=self.started.ablate_commit)
+    def _trajectory(self, state: _LaneState, anchor: Subject) -> AnyTrajectory:
+        return new_trajectory(state.lane, anchor, ablate_commit=self.started.ablate_commit)
 
-    def _asked(self, state: _LaneState, anchors: Iterable[AnchorEvent]) -> list[AnchorEvent]:
+    def _asked(self, state: _LaneState, anchors: Iterable[Subject]) -> list[Subject]:
         """Those of some anchors that have a trajectory on this lane: all but in a retry."""
         if not self._only:
             return list(anchors)
         return [anchor for anchor in anchors if trajectory_id(state.lane, anchor) in self._only]
 
-    def _close(self, state: _LaneState, trajectory: Trajectory, reason: str) -> list[Event]:
+    def _close(self, state: _LaneState, trajectory: AnyTrajectory, reason: str) -> list[Event]:
         if self._holds_snapshot(trajectory):
             self._settle_one(state, trajectory.anchor.segment)
         out = trajectory.give_up(reason)
         self._leave(state, trajectory)
         return out
 
-    def _leave(self, state: _LaneState, trajectory: Trajectory) -> None:
+    def _leave(self, state: _LaneState, trajectory: AnyTrajectory) -> None:
         del state.open[trajectory.id]
         self._turns.done(state.lane)
         self._end(trajectory.id)
@@ -362,7 +365,7 @@ class Conductor:
             out += self._open(self.lanes[lane], unbegun.anchor, unbegun.delta)
         return out
 
-    def _open(self, state: _LaneState, anchor: AnchorEvent, delta: DeltaEvent) -> list[Event]:
+    def _open(self, state: _LaneState, anchor: Subject, delta: DeltaEvent) -> list[Event]:
         trajectory = self._trajectory(state, anchor)
         state.open[trajectory.id] = trajectory
         out = self._advance(state, trajectory, delta)
@@ -371,7 +374,7 @@ class Conductor:
             out += self._advance(state, trajectory, early)
         return out
 
-    def _advance(self, state: _LaneState, trajectory: Trajectory, event: Event) -> list[Event]:
+    def _advance(self, state: _LaneState, trajectory: AnyTrajectory, event: Event) -> list[Event]:
         held = self._holds_snapshot(trajectory)
         out = trajectory.feed(event)
         if held and not self._holds_snapshot(trajectory):
@@ -385,7 +388,7 @@ class Conductor:
         if state.unsettled[segment] <= 0:
             del state.unsettled[segment]
 
-    def _holds_snapshot(self, trajectory: Trajectory) -> bool:
+    def _holds_snapshot(self, trajectory: AnyTrajectory) -> bool:
         return not trajectory.closed and (self.shared or "R1" not in trajectory.taken)
 
     def _count(self, verdict: VerdictEvent) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from simulator.events import AnchorEvent, Source
+from simulator.events import AnchorEvent, OutlineEvent, ProbeEvent, Source, Subject
 from simulator.eventtime import DAY1_US, DAY_US
 
 __all__ = ["DAY1_US", "DAY_US", "SEGMENT_US", "Dataset", "Lifelog", "RawObservation", "Report", "SegmentSpan"]
@@ -85,3 +85,12 @@ class Dataset(msgspec.Struct, frozen=True):
     anchors: Sequence[AnchorEvent]
     report: Report
     digest: str
+    probes: Sequence[ProbeEvent] = ()
+    """In place of anchors, as these without a `run`."""
+    outlines: Sequence[OutlineEvent] = ()
+    """With probes: one for each lifelog."""
+
+    @property
+    def subjects(self) -> tuple[Subject, ...]:
+        """What trajectories are about."""
+        return (*self.anchors, *self.probes)

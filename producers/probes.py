@@ -14,31 +14,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from producers.lifelog import Dataset, Lifelog
+from producers.lifelog import Dataset
+from simulator.events import Gold, SessionSpan
 from simulator.eventtime import format_event_time
 
-Benchmark = Literal["realmem", "lifedialbench", "apm"]
-Decision = Literal["INTERVENE", "SILENT"]
+ProbeBenchmark = Literal["realmem", "lifedialbench", "apm"]
 LETTERS: Final = string.ascii_uppercase
 """Of the first option, the second ..."""
 
 _OPTION = re.compile(r"\s*[(\[]?\s*([A-Za-z])\s*(?:[.):\]、]|\s-)\s*(.*)", re.DOTALL)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class Gold(msgspec.Struct, frozen=True, kw_only=True):
-    """What judges hold an answer against. A benchmark fills what it has; no agent may see any of it."""
-
-    answer: str = ""
-    """The reference answer."""
-    option: str = ""
-    """Letter of the right option; empty where there is none to choose."""
-    decision: Decision | None = None
-    """At a heartbeat: whether to speak up."""
-    segments: tuple[int, ...] = ()
-    """The segments that hold the evidence, as far as the stream has them; sessions in RealMem."""
-    memories: tuple[str, ...] = ()
-    """Texts of the memory items that a good answer rests on."""
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,20 +45,10 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """What results are reported by: `category`, `type`, `task` ... → the probe's group."""
 
 
-class SessionSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """Segments `first_segment`..`last_segment` (both inside) that belong together, and when they happen."""
-
-    name: str
-    first_segment: int
-    last_segment: int
-    start_time_us: int
-    end_time_us: int
-
-
 class ProbeSet(msgspec.Struct, frozen=True, kw_only=True):
     """A benchmark's streams and its probes, by stream (in the dataset's order) and then in time."""
 
-    benchmark: Benchmark
+    benchmark: ProbeBenchmark
     dataset: Dataset
     probes: Sequence[Probe]
     sessions: Mapping[str, Sequence[SessionSpan]] = {}
@@ -94,12 +69,6 @@ def asked_text(probe: Probe) -> str:
         "Name one option by its letter." if probe.gold.decision else "Answer with the letter of one option."
     )
     return "\n".join([probe.text, *lines, told])
-
-
-def asked_at_end(probe: Probe, lifelog: Lifelog) -> Probe:
-    """The probe of an offline protocol: asked on the memory as it is after the stream's last segment. When it was due
-    stays in `asked_time_us`: what is retrieved can be newer."""
-    return msgspec.structs.replace(probe, segment=len(lifelog.segments) - 1)
 
 
 def quarter_of(segment: int, segments: int) -> int:

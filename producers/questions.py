@@ -40,7 +40,7 @@ from simulator.events import (
 from simulator.intake import decode_records
 from simulator.log.protocol import Log, Subscription
 from simulator.protocols.questions import QuestionName, question_of
-from simulator.protocols.streammembench import STEPS
+from simulator.protocols.trajectory import STEPS
 from simulator.topics import Recorder, Topics, wall_of, wall_us
 from simulator.waits import ASKER_ROLE
 

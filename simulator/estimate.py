@@ -130,6 +130,8 @@ def _answers(plan: Plan) -> Iterator[_Call]:
         yield _Call(1, found + first, ANSWER_TOKENS)  # R1
         yield _Call(1, found + first + ANSWER_TOKENS + _feedback(anchor), ANSWER_TOKENS)  # R_F
         yield _Call(1 + options.ablate_commit, found + second, ANSWER_TOKENS)  # R2
+    for probe in plan.dataset.probes:
+        yield _Call(1, own + options.answer_tokens + estimated_tokens(probe.text), ANSWER_TOKENS)
 
 
 def _commits(plan: Plan) -> Iterator[_Call]:
@@ -193,7 +195,13 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
     options = plan.options
     said = [
         "a token is four bytes of UTF-8; the server counts in its own way",
-        "every first answer fails, so that every trajectory has a second one (R_F): what passes costs less",
+        *(
+            [
+                "every first answer fails, so that every trajectory has a second one (R_F): what passes costs less"
+            ]
+            if plan.dataset.anchors
+            else []
+        ),
         "no call is asked again, and nothing is in the cache: what is there costs nothing",
     ]
     if options.answers is not None:

@@ -27,7 +27,27 @@ ResponsePhase = Literal["R1", "R_F", "R2"]
 Arm = Literal["committed", "uncommitted"]  # the paired commit ablation: T2 with and without the commit
 FeedbackType = Literal["affirm", "revise"]
 Outcome = Literal["pass", "fail", "unjudged"]
-Metric = Literal["fidelity", "ieu", "fi", "fur", "fur_uncommitted"]
+Decision = Literal["INTERVENE", "SILENT"]
+ProbeMetric = Literal[
+    "recall_any@10",
+    "recall_all@10",
+    "ndcg@10",
+    "recall_any@20",
+    "recall_all@20",
+    "ndcg@20",
+    "qa",
+    "memory_recall",
+    "helpful",
+    "mcq_accuracy",
+    "open_accuracy",
+    "mcq_accuracy_offline",
+    "open_accuracy_offline",
+    "decision",
+    "gated_score",
+]
+AnchorMetric = Literal["fidelity", "ieu", "fi", "fur", "fur_uncommitted"]
+Metric = AnchorMetric | ProbeMetric
+Benchmark = Literal["streammembench", "lifedialbench", "realmem", "apm"]
 Isolation = Literal["branch", "shared"]
 Means = Literal["fork", "copy", "replay"]  # how a lane's memory gets the branches of isolation `branch`
 
@@ -83,9 +103,11 @@ class FeedbackDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 class Vote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One of the votes behind a verdict. `judge`: the model that cast it, or the judge where several judge each case;
-    `votes`: those behind that judge's own. `usage`: of this one vote."""
+    `votes`: those behind that judge's own. `usage`: of this one vote. `value`: of a rated metric, what the vote gives,
+    in [0, 1]; its `outcome` is then `pass` where that is 1."""
 
     outcome: Outcome
+    value: float | None = None
     reason: str = ""
     judge: str = ""
     votes: tuple[Vote, ...] = ()
@@ -242,6 +264,75 @@ class AnchorEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="anc
     supporting_seqs: tuple[int, ...] = ()
     """`seq` of the supporting observations that were found in the stream."""
 
+    @property
+    def task_time_us(self) -> int:
+        """The event time of all that happens in its trajectories."""
+        return self.event_time_us
+
+
+class Gold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What judges hold an answer to a probe against. A benchmark fills what it has; no agent may see any of it."""
+
+    answer: str = ""
+    """The reference answer."""
+    option: str = ""
+    """Letter of the right option; empty where there is none to choose."""
+    decision: Decision | None = None
+    """At a heartbeat: whether to speak up."""
+    segments: tuple[int, ...] = ()
+    """The segments that hold the evidence, as far as the stream has them; sessions in RealMem."""
+    memories: tuple[str, ...] = ()
+    """Texts of the memory items that a good answer rests on."""
+
+
+class ProbeEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="probe"):
+    """A question that is asked once, in place of an anchor: by the benchmarks that have no feedback (LifeDialBench,
+    RealMem, APM-Bench). `event_time_us` is the end of `segment`, after which it is asked; `anchor` is opaque, as an
+    anchor's, and `source_id` the data set's own."""
+
+    anchor: str
+    segment: int
+    source_id: str
+    asked_time_us: int
+    """When it was due, by the data set: asked offline, long before the end of `segment`."""
+    question: str
+    options: tuple[str, ...] = ()
+    """Texts without letters, A first; empty for an open question."""
+    text: str
+    """What the agent is asked: the question and, of a choice, the options and how to name one."""
+    gold: Gold = Gold()
+    groups: dict[str, str] = {}
+    """What results are reported by: `category`, `type`, `task` ... → the probe's group."""
+    metrics: tuple[ProbeMetric, ...]
+    """What it is judged by."""
+
+    @property
+    def task_time_us(self) -> int:
+        """The event time of its task: when it was due, or the end of the segment where that is later."""
+        return max(self.asked_time_us, self.event_time_us)
+
+
+Subject = AnchorEvent | ProbeEvent
+"""What a trajectory is about."""
+
+
+class SessionSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """Segments `first_segment`..`last_segment` (both inside) that belong together, and when they happen."""
+
+    name: str
+    first_segment: int
+    last_segment: int
+    start_time_us: int
+    end_time_us: int
+
+
+class OutlineEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag="outline"):
+    """Where a stream's segments end, for those who ask which segment a record is of, and its sessions, where these are
+    more than segments."""
+
+    segment_ends_us: tuple[int, ...]
+    sessions: tuple[SessionSpan, ...] = ()
+
 
 class VerdictEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="verdict"):
     """One judgment of one metric of one trajectory. `reason` always says why it is unjudged."""
@@ -256,6 +347,8 @@ class VerdictEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag
     """What the outcome was decided on, for example overlaps in [0, 1]."""
     votes: tuple[Vote, ...] = ()
     feedback: FeedbackDraft | None = None
+    value: float | None = None
+    """In [0, 1], of a metric that is a mean and no rate; it passes where this is 1."""
 
 
 # --- topic control ---------------------------------------------------------------------------------
@@ -324,6 +417,7 @@ class RunStartedEvent(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     limits: Limits = Limits()
     required: tuple[str, ...] = ()
     """Roles that must say `ready` before the first observation is published."""
+    protocol: Benchmark = "streammembench"
     only: tuple[str, ...] = ()
     """The trajectories that are run, where those are not all: a retry's."""
     models: dict[str, ModelUse] = {}
@@ -430,6 +524,8 @@ AnyEvent = (
     | CommitEvent
     | CommittedEvent
     | AnchorEvent
+    | ProbeEvent
+    | OutlineEvent
     | VerdictEvent
     | RunStartedEvent
     | DatasetReportEvent

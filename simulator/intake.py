@@ -9,7 +9,7 @@ from typing import get_args
 import anyio
 
 from simulator.errors import DecodeError
-from simulator.events import AnchorEvent, AnyEvent, DeadLetterEvent, Event, decode, encode, kind_of
+from simulator.events import AnyEvent, DeadLetterEvent, Event, Subject, decode, encode, kind_of
 from simulator.log.protocol import Log, StoredRecord, TopicPartition
 from simulator.topics import TOPIC_OF_KIND, Topics
 
@@ -111,7 +111,7 @@ async def followed(
             await anyio.sleep(FOLLOW_GAP_S)
 
 
-async def read_anchors(log: Log, run: str) -> list[AnchorEvent]:
-    """The anchors of a run: for judges, the conductor and privileged systems."""
+async def read_subjects(log: Log, run: str) -> list[Subject]:
+    """The anchors or probes of a run: for judges, the conductor and privileged systems."""
     events = read_events(log, run, [Topics.of(run).anchors])
-    return [event async for event, _ in events if isinstance(event, AnchorEvent)]
+    return [event async for event, _ in events if isinstance(event, Subject)]

@@ -19,8 +19,10 @@ from adapters.prompt import ADAPTER_PROMPTS, PromptLanguage, load_prompt
 from adapters.registry import SystemSpec, capabilities
 from judges.by_model import model_judges
 from judges.deterministic import official_judges
-from judges.judge import Judge
+from judges.judge import Case, Judge, ProbeCase
 from judges.panel import JudgePanel
+from judges.probes_by_model import model_probe_judges
+from judges.probes_by_rule import probe_judges
 from judges.several import together
 from simulator.errors import ConfigError
 from simulator.events import Metric, ModelUse
@@ -131,9 +133,9 @@ def judge_panel(
     *,
     votes: int,
     language: PromptLanguage,
-) -> JudgePanel:
+) -> JudgePanel[Case]:
     """The judges named: `official`, or models by name; several judge every case together. Raises ConfigError."""
-    members: dict[str, Sequence[Judge]] = {}
+    members: dict[str, Sequence[Judge[Case]]] = {}
     for name in judges:
         if name in members:
             raise ConfigError(f"the judge {name} is named twice: more votes of one judge are --votes")
@@ -148,6 +150,30 @@ def judge_panel(
         return JudgePanel(together(members), metrics)
     deadline_s = _MODEL_JUDGE_DEADLINE_S
     return JudgePanel(together(members, deadline_s=deadline_s), metrics, deadline_s=deadline_s + 60)
+
+
+def probe_panel(
+    judges: Sequence[str],
+    metrics: Iterable[Metric],
+    source: ModelSource,
+    *,
+    votes: int,
+    language: PromptLanguage,
+) -> JudgePanel[ProbeCase]:
+    """The judges of probes: what needs no model is judged without one, the rest by the one that is named. Raises
+    ConfigError."""
+    wanted = frozenset(metrics)
+    names = [name for name in judges if name != OFFICIAL]
+    if len(names) > 1:
+        raise ConfigError(f"one model judges probes, and {len(names)} are named: {', '.join(names)}")
+    members = [*probe_judges()]
+    for name in names:
+        model = source.model(name, role=f"judge.{name}")
+        members += model_probe_judges(model, name, votes=votes, language=language)
+    members = [judge for judge in members if judge.metrics & wanted]
+    if not names:
+        return JudgePanel(members, wanted)
+    return JudgePanel(members, wanted, deadline_s=_MODEL_JUDGE_DEADLINE_S)
 
 
 def responder_of(

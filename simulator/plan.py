@@ -18,11 +18,12 @@ from adapters.memory import Fork
 from adapters.prompt import prompt_language
 from adapters.registry import SystemSpec, capabilities, parse_spec
 from judges.panel import JudgePanel
+from producers.benchmarks import Asked, first_of, metrics_by, read_benchmark
 from producers.canaries import plant_canaries
 from producers.datasets import read_dataset
-from producers.lifelog import Dataset, Lifelog
+from producers.lifelog import Dataset
 from simulator.errors import ConfigError
-from simulator.events import Isolation, Limits, Means, Metric, RunStartedEvent, identity_digest
+from simulator.events import Benchmark, Isolation, Limits, Means, Metric, RunStartedEvent, identity_digest
 from simulator.marks import IDENTITY_FIELD
 from simulator.models import (
     OFFICIAL,
@@ -30,6 +31,7 @@ from simulator.models import (
     answered_apart,
     judge_panel,
     named,
+    probe_panel,
     responder_of,
     system_identity,
     uses_of,
@@ -56,6 +58,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     systems whose agents run elsewhere and attach to the log; `answer_timeout_s`: how long such an agent may take for
     an answer, a commit or a delta. `canaries`: how many marks are planted in observations, for the audit to find.
 
+    `benchmark`: what `data` holds, and how it is asked; `asked`: when LifeDialBench asks.
+
     `models`: the file that configures models; `cache`: where their answers are kept, None for the person's own cache;
     `offline`: they are answered from there alone. `judges`: `official`, or models by name; several judge every case
     together, each by the majority of its `votes`. `answers`: the model that answers for memory systems, from records of
@@ -79,6 +83,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     rate: float = math.inf
     policy: Literal["hold", "run"] = "hold"
     limits: Limits = Limits()
+    benchmark: Benchmark = "streammembench"
+    asked: Asked = "online"
     call_timeout_s: float = 600.0
     overwrite: bool = False
     canaries: int = 0
@@ -148,10 +154,7 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
     for name, value in (numbers | msgspec.structs.asdict(options.limits)).items():
         if value < 1:
             raise ConfigError(f"{name} is {value}: it must be at least 1")
-    dataset = read_dataset(
-        options.data, language=options.language, streams=options.streams, progress=progress
-    )
-    dataset = first_segments(dataset, options.segments)
+    dataset = _dataset(options, progress)
     if not any(lifelog.segments for lifelog in dataset.lifelogs.values()):
         raise ConfigError(f"{options.data} holds no segment to replay")
     if options.canaries:
@@ -160,7 +163,7 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
     responder = responder_for(options, named(settings))
     identity = {
         "code": version("egostream"),
-        "protocol": "streammembench",
+        "protocol": options.benchmark,
         "dataset": dataset.digest,
         "layout": dataset.layout,
         "language": options.language,
@@ -177,6 +180,8 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
     }
     if responder is not None:
         identity |= {"answers": responder.name, "answer_tokens": str(options.answer_tokens)}
+    if options.benchmark == "lifedialbench":
+        identity["asked"] = options.asked
     if options.canaries:  # what was replayed is no longer the dataset as it was read
         identity[IDENTITY_FIELD] = str(options.canaries)
     means = unforked(systems, options.isolation)
@@ -194,7 +199,12 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
 def asks_models(options: RunOptions, systems: Iterable[SystemSpec]) -> bool:
     """Whether a run asks any model."""
     own = any(capabilities(spec).asks for spec in systems)
-    return own or options.answers is not None or any(name != OFFICIAL for name in options.judges)
+    return own or options.answers is not None or judged_by_model(options)
+
+
+def judged_by_model(options: RunOptions) -> bool:
+    """Whether a model judges."""
+    return any(name != OFFICIAL for name in options.judges)
 
 
 def default_models() -> Path | None:
@@ -202,8 +212,16 @@ def default_models() -> Path | None:
     return DEFAULT_FILE.absolute() if DEFAULT_FILE.exists() else None
 
 
-def panel_of(options: RunOptions, source: ModelSource) -> JudgePanel:
+def panel_of(options: RunOptions, source: ModelSource) -> JudgePanel[Any]:
     """The judges that a run is asked for. Raises ConfigError."""
+    if options.benchmark != "streammembench":
+        return probe_panel(
+            options.judges,
+            metrics_by(options.benchmark, options.asked, by_model=judged_by_model(options)),
+            source,
+            votes=options.votes,
+            language=prompt_language(options.language),
+        )
     return judge_panel(
         options.judges,
         metrics_of(options.ablate_commit),
@@ -243,7 +261,8 @@ def announce(
         segments={name: len(lifelog.segments) for name, lifelog in dataset.lifelogs.items()},
         systems=labels,
         privileged=privileged,
-        anchors=len(dataset.anchors),
+        anchors=len(dataset.subjects),
+        protocol=options.benchmark,
         partitions=min(len(dataset.lifelogs), MAX_PARTITIONS),
         isolation=options.isolation,
         means=unforked(systems, options.isolation),
@@ -310,13 +329,34 @@ def first_segments(dataset: Dataset, count: int | None) -> Dataset:
         return dataset
     if count < 1:
         raise ConfigError(f"segments is {count}: it must be at least 1")
-    lifelogs: dict[str, Lifelog] = {}
-    for name, lifelog in dataset.lifelogs.items():
-        kept = lifelog.segments[:count]
-        end = kept[-1].last_seq + 1 if kept else 0
-        lifelogs[name] = Lifelog(stream=name, observations=lifelog.observations[:end], segments=kept)
+    lifelogs = {name: first_of(lifelog, count) for name, lifelog in dataset.lifelogs.items()}
     anchors = [anchor for anchor in dataset.anchors if anchor.segment < count]
     return replace(dataset, lifelogs=lifelogs, anchors=anchors)
+
+
+def _dataset(options: RunOptions, progress: Callable[[int, int], None] | None) -> Dataset:
+    if options.benchmark != "streammembench":
+        if options.ablate_commit:
+            raise ConfigError(f"{options.benchmark} commits nothing: there is nothing to ablate")
+        if options.asked != "online" and options.benchmark != "lifedialbench":
+            raise ConfigError(
+                f"{options.benchmark} asks when its probes are due: --asked is for lifedialbench"
+            )
+        return read_benchmark(
+            options.benchmark,
+            options.data,
+            asked=options.asked,
+            by_model=judged_by_model(options),
+            streams=options.streams,
+            segments=options.segments,
+            progress=progress,
+        )
+    if options.asked != "online":
+        raise ConfigError("streammembench asks when its anchors are due: --asked is for lifedialbench")
+    dataset = read_dataset(
+        options.data, language=options.language, streams=options.streams, progress=progress
+    )
+    return first_segments(dataset, options.segments)
 
 
 def check_label(label: str) -> None:

@@ -11,7 +11,8 @@ import msgspec
 from consumers.audit import Certificate, audit_log
 from consumers.score_tables import write_scores
 from consumers.scoreboard import Scoreboard
-from consumers.scores import Scores, with_retry
+from consumers.scores import Scores
+from consumers.tallying import with_retry
 from simulator.errors import ConfigError
 from simulator.events import DeadLetterEvent, RunStartedEvent, VerdictEvent
 from simulator.files import write_whole

@@ -91,6 +91,8 @@ def _only(plan: Plan, rows: Sequence[Row], identity: dict[str, str]) -> Plan:
         dataset,
         lifelogs={name: lifelog for name, lifelog in dataset.lifelogs.items() if name in streams},
         anchors=[anchor for anchor in dataset.anchors if anchor.anchor in anchors],
+        probes=[probe for probe in dataset.probes if probe.anchor in anchors],
+        outlines=[outline for outline in dataset.outlines if outline.stream in streams],
     )
     dataset = first_segments(dataset, max(row.segment for row in rows) + 1)
     systems = tuple(spec for spec in plan.systems if spec.label in labels)

@@ -35,10 +35,10 @@ from producers.replayer import replay
 from simulator.clock import Clock
 from simulator.errors import ConfigError
 from simulator.events import (
-    AnchorEvent,
     DatasetReportEvent,
     Event,
     RunStartedEvent,
+    Subject,
 )
 from simulator.intake import read_events
 from simulator.log import open_log
@@ -129,7 +129,7 @@ async def make(plan: Plan, streams: Iterable[str]) -> AsyncIterator[Made]:
             spec.label: Opener(
                 spec,
                 started,
-                plan.dataset.anchors,
+                plan.dataset.subjects,
                 memory_base,
                 models,
                 responder,
@@ -185,7 +185,7 @@ class Opener:
         self,
         spec: SystemSpec,
         started: RunStartedEvent,
-        anchors: Iterable[AnchorEvent],
+        anchors: Iterable[Subject],
         folder: Path | None,
         models: ModelSource = NO_MODELS,
         responder: Responder | None = None,
@@ -374,7 +374,7 @@ def _take_memory(memories: dict[str, MemorySystem], opener: Opener, lane: str, s
 
 
 def preamble(plan: Plan) -> list[Event]:
-    """The first events of a run: its anchors, what the reader counted, and `run_started`."""
+    """The first events of a run: its anchors or probes, what the reader counted, and `run_started`."""
     started, report = plan.started, plan.dataset.report
     counted = DatasetReportEvent(
         id="dataset/report",
@@ -383,4 +383,5 @@ def preamble(plan: Plan) -> list[Event]:
         counts=dict(report.counts),
         oddities=dict(report.oddities),
     )
-    return [*(replace(anchor, run=started.run) for anchor in plan.dataset.anchors), counted, started]
+    known: tuple[Event, ...] = (*plan.dataset.outlines, *plan.dataset.subjects)
+    return [*(replace(event, run=started.run) for event in known), counted, started]

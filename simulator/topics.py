@@ -54,6 +54,8 @@ TOPIC_OF_KIND: dict[str, str] = {
     "commit": "commits",
     "verdict": "verdicts",
     "anchor": "anchors",
+    "probe": "anchors",
+    "outline": "anchors",
     "run_started": "control",
     "dataset_report": "control",
     "ready": "control",

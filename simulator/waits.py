@@ -6,7 +6,9 @@ The same words wherever something waits: a role that gives up waiting, the watch
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
+
+from simulator.events import AnchorMetric, ProbeMetric
 
 JUDGE_ROLE: Final = "judge"
 CONDUCTOR_ROLE: Final = "conductor"
@@ -34,10 +36,11 @@ _CAUSES: Final = {
     "fi": "R_F",
     "fur": "R2",
     "fur_uncommitted": "R2-uncommitted",
+    **dict.fromkeys(get_args(ProbeMetric), "R1"),
 }
 """What each event of a trajectory follows, where nothing else is known."""
 _BY_AGENT: Final = frozenset(("R1", "R_F", "committed", "R2", "R2-uncommitted"))
-_BY_JUDGE: Final = frozenset(("fidelity", "ieu", "fi", "fur", "fur_uncommitted"))
+_BY_JUDGE: Final = frozenset((*get_args(AnchorMetric), *get_args(ProbeMetric)))
 
 
 class Missing(NamedTuple):

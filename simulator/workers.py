@@ -26,7 +26,7 @@ from producers.conduct import conduct
 from simulator.clock import Clock
 from simulator.errors import ConfigError, StallError
 from simulator.events import RunEndedEvent, RunStartedEvent
-from simulator.intake import read_anchors
+from simulator.intake import read_subjects
 from simulator.log import open_log
 from simulator.log.protocol import Log
 from simulator.models import (
@@ -99,7 +99,7 @@ async def agent_worker(
             asks = system_identity(settings, [spec], language)
             for use in (f"{use}.{spec.label}" for use in ("memory", "embedder", "implementation")):
                 _check_identity(started, use, asks.get(use))
-        anchors = await read_anchors(log, started.run) if declared.privileged else []
+        anchors = await read_subjects(log, started.run) if declared.privileged else []
         # without a cache in a load: how fast it answers is no measure of a memory
         cache = None if is_load(started) else models.cache or default_cache()
         name = process or f"{agent_role(spec.label)}.{os.getpid()}.{secrets.token_hex(2)}"

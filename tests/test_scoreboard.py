@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.console import Console
 
-from consumers.score_tables import CSV_COLUMNS, GROUPS, render, summary_lines, to_csv, to_json, write_scores
+from consumers.anchor_scores import failure_label
+from consumers.score_tables import CSV_COLUMNS, render, summary_lines, to_csv, to_json, write_scores
 from consumers.scoreboard import NO_VERDICT, Scoreboard
-from consumers.scores import LABELS, MAIN_METRICS, Mark, Scores, failure_label
+from consumers.scores import LABELS, MAIN_METRICS, Mark, Scores
 from simulator.errors import InvariantError
 from simulator.events import (
     AnchorEvent,
@@ -35,7 +36,8 @@ from simulator.events import (
     VerdictEvent,
 )
 from simulator.log.protocol import Headers
-from simulator.protocols.streammembench import BASIS, METRICS, expected_metrics, input_of
+from simulator.protocols.streammembench import BASIS, METRICS, expected_metrics
+from simulator.protocols.trajectory import input_of
 from tests.protocols.scripted import Fate, anchor_of, run_through
 
 Fed = tuple[Event, Headers]
@@ -134,7 +136,7 @@ def scores_of(events: Sequence[Event]) -> Scores:
 
 def shown(scores: Scores) -> str:
     console = Console(file=io.StringIO(), width=200, record=True)
-    console.print(render(scores, GROUPS))
+    console.print(render(scores, ("third", "type", "subject")))
     return console.export_text()
 
 

@@ -82,9 +82,10 @@ def json_text(text: str, schema: dict[str, Any]) -> str:
     try:
         json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
-        candidates = list(regions(_THOUGHTS.sub("", text)))
+        alone = False
     else:
-        candidates = [text]
+        alone = True
+    candidates = [text] if alone else list(regions(_THOUGHTS.sub("", text)))
     fitting: list[Any] = []
     reasons: list[str] = []
     for candidate in candidates:
@@ -101,7 +102,7 @@ def json_text(text: str, schema: dict[str, Any]) -> str:
         raise UnfitError(reasons[0] if reasons else "there is no whole JSON value in it")
     if len(fitting) > 1:
         raise UnfitError(f"there are {len(fitting)} different values in it, and one is wanted")
-    return text if candidates == [text] else json.dumps(fitting[0], ensure_ascii=False)
+    return text if alone else json.dumps(fitting[0], ensure_ascii=False)
 
 
 def _misfit(value: Any, schema: dict[str, Any]) -> str:

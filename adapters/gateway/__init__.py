@@ -7,6 +7,7 @@
 `adapters.gateway.server` opens the port; what is here needs no web server.
 """
 
-from adapters.gateway.stages import BUNDLED, Account, Gateway, LaneGateway, Stage
+from adapters.gateway.lanes import BUNDLED, Gateway, LaneGateway
+from adapters.gateway.stages import Account, Stage
 
 __all__ = ["BUNDLED", "Account", "Gateway", "LaneGateway", "Stage"]

@@ -9,15 +9,17 @@ from typing import Final
 
 import anyio
 import msgspec
+import structlog
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from adapters.embedder import default_embedder
 from adapters.gateway import replies
+from adapters.gateway.lanes import Gateway, Memory
 from adapters.gateway.requests import BadRequestError, Chat, read_chat, read_embed
-from adapters.gateway.stages import Gateway, Memory, Stage
+from adapters.gateway.stages import Stage
 from adapters.metering import estimated_tokens, metered
 from adapters.model import Model, Said
 from simulator.errors import EgostreamError, ModelError
@@ -27,6 +29,8 @@ _FAILED_FOR_GOOD: Final = 424
 _NEVER_AGAIN: Final = {"x-should-retry": "false"}
 _RETRIED: Final = "x-stainless-retry-count"
 """OpenAI's client counts here how often it sent a request before."""
+
+_log = structlog.get_logger(__name__)
 
 Answer = Callable[[Memory, Stage, Request, bytes], Awaitable[Response]]
 
@@ -50,7 +54,7 @@ def gateway_app(gateway: Gateway, token: str) -> Starlette:
             Route(f"{memory}/chat/completions", under(_chat), methods=["POST"]),
             Route(f"{memory}/embeddings", under(_embeddings), methods=["POST"]),
             Route(f"{memory}/models", under(_models), methods=["GET"]),
-            Route(f"{memory}/{{rest:path}}", under(_unknown), methods=["GET", "POST"]),
+            Route(f"{memory}/{{rest:path}}", under(_unknown), methods=["POST"]),
         ]
     )
 
@@ -76,6 +80,10 @@ async def _counted(gateway: Gateway, memory: Memory, request: Request, answer: A
         except EgostreamError as error:  # the encoder, or the cache
             failed = ModelError(memory.name, "unavailable", str(error))
             response = _error(_FAILED_FOR_GOOD, str(error), failed.failure)
+        except Exception as error:  # a bug of ours, which the system may swallow like anything else
+            _log.exception("gateway_failed", memory=memory.name)
+            failed = ModelError(memory.name, "unavailable", f"{type(error).__name__}: {error}")
+            response = _error(500, failed.reason, failed.failure)
         memory.fail(stage, _digest(request, body), failed)
         return response
     return _error(_FAILED_FOR_GOOD, "the run is over", "closed")
@@ -91,19 +99,19 @@ async def _chat(memory: Memory, stage: Stage, request: Request, body: bytes) -> 
     stage.answered(digest)
     key = hashlib.sha256(digest + number.to_bytes(8)).hexdigest()[:24]
     if chat.stream:
-        return StreamingResponse(replies.stream(chat, key, said), media_type="text/event-stream")
+        return Response(b"".join(replies.stream(chat, key, said)), media_type="text/event-stream")
     return _json(replies.completion(chat, key, said))
 
 
 async def _choices(model: Model, chat: Chat, first: int, stage: Stage) -> list[Said]:
-    """As many answers as are wanted. Raises ModelError once all have come to something: the others are paid."""
+    """As many answers as are wanted. Raises what one of them does once all have come to something: they are paid."""
     found: dict[int, Said] = {}
-    failures: dict[int, ModelError] = {}
+    failures: dict[int, Exception] = {}
 
     async def ask(number: int) -> None:
         try:
             found[number] = await model.ask(msgspec.structs.replace(chat.ask, vote=first + number))
-        except ModelError as error:
+        except Exception as error:
             failures[number] = error
         else:
             stage.spent(found[number].usage)
@@ -138,9 +146,9 @@ async def _models(memory: Memory, _stage: Stage, _request: Request, _body: bytes
     return _json(replies.models(memory.lane.names))
 
 
-async def _unknown(_memory: Memory, _stage: Stage, request: Request, _body: bytes) -> Response:
+async def _unknown(_memory: Memory, _stage: Stage, _request: Request, _body: bytes) -> Response:
     raise BadRequestError(
-        f"{request.method} is not known here: there are POST /chat/completions, POST /embeddings, and GET /models"
+        "this is not known here: there are POST /chat/completions, POST /embeddings, and GET /models"
     )
 
 

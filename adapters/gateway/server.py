@@ -9,15 +9,19 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 import anyio
+import msgspec
+import structlog
 import uvicorn
 
 from adapters.gateway.app import gateway_app
-from adapters.gateway.stages import Gateway
+from adapters.gateway.lanes import Gateway
 
 _KEEP_ALIVE_S: Final = 600
 """Longer than clients keep a connection: one that is closed as it is used again fails its call."""
 _CLOSE_S: Final = 2
 _BACKLOG: Final = 1024
+
+_log = structlog.get_logger(__name__)
 
 
 class _Server(uvicorn.Server):
@@ -45,7 +49,8 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def open_gateway() -> AsyncIterator[Gateway]:
-    """A gateway on a free port of 127.0.0.1. At the end its calls are cancelled and the port is closed."""
+    """A gateway on a free port of 127.0.0.1. At the end its calls are cancelled, the port is closed,
+    and the log has what each operation of each lane came to."""
     token = secrets.token_urlsafe(16)  # the port is open to all users of the machine, and calls cost money
     listening = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
     gateway = Gateway(f"http://127.0.0.1:{listening.getsockname()[1]}/{token}")
@@ -80,5 +85,7 @@ async def open_gateway() -> AsyncIterator[Gateway]:
         finally:
             gateway.close()
             server.over.set()
+    for account in gateway.accounts():
+        _log.info("asked_over_http", **msgspec.structs.asdict(account))
     if failed is not None:
         raise failed

@@ -12,7 +12,7 @@ from consumers.audit.canaries import Canaries
 from consumers.audit.certificate import Book, Certificate, Kept, Place
 from consumers.audit.form import LATE, Form, is_late
 from consumers.audit.memory import ATTACHED_SKEW_US, SKEW_US, Memories
-from consumers.audit.parts import METRIC_OF, name_of
+from consumers.audit.parts import name_of
 from consumers.audit.questions import Asked
 from consumers.audit.secrets import Secrets
 from consumers.audit.stream import Streams
@@ -28,6 +28,8 @@ from simulator.events import (
     FeedbackEvent,
     LaneFailedEvent,
     ObservationEvent,
+    OutlineEvent,
+    ProbeEvent,
     ReplayEndedEvent,
     ResponseEvent,
     RunEndedEvent,
@@ -35,6 +37,7 @@ from simulator.events import (
     SegmentClosedEvent,
     SegmentReleasedEvent,
     StreamEndedEvent,
+    Subject,
     TaskEvent,
     TrajectoryClosedEvent,
     TrajectoryEvent,
@@ -42,6 +45,7 @@ from simulator.events import (
     identity_digest,
 )
 from simulator.log.protocol import StoredRecord
+from simulator.protocols.subjects import basis_of
 from simulator.topics import Topics, wall_of
 
 AUDIT_TOPICS: Final = (
@@ -90,7 +94,8 @@ class Auditor:
         self._prefix = {full: f"{name}\n".encode() for full, name in self._short.items()}
         self._events: Counter[str] = Counter()
         self._sum = 0
-        self._anchors: list[tuple[AnchorEvent, Kept]] = []
+        self._anchors: list[tuple[Subject, Kept]] = []
+        self._outlines: list[tuple[OutlineEvent, Kept]] = []
         self._began: list[Kept] = []
         self._ended: list[tuple[RunEndedEvent, Kept]] = []
         self._replayed: list[tuple[ReplayEndedEvent, Kept]] = []
@@ -167,7 +172,7 @@ class Auditor:
             late |= (
                 closed is not None
                 and bool(closed.reason)
-                and METRIC_OF.get(name_of(event)) in closed.unjudged
+                and name_of(event) in [basis_of(metric) for metric in closed.unjudged]
             )
         if late:
             self._book.ignored[LATE] += 1
@@ -194,7 +199,9 @@ class Auditor:
                 self._canaries.seen("2", texts, event.stream, event.segment, kept)
             case VerdictEvent():
                 take_verdict(self._trajectories.told.get(event.trajectory), event, record, self._book)
-            case AnchorEvent():
+            case OutlineEvent():
+                self._outlines.append((event, kept))
+            case AnchorEvent() | ProbeEvent():
                 self._anchors.append((event, kept))
                 self._secrets.anchor(event)
                 self._trajectories.anchor(event)
@@ -338,6 +345,14 @@ class Auditor:
                 book.find(
                     "form", "anchor_time", f"{anchor.id} is not at the end of its segment", kept, closing
                 )
+
+        for outline, kept in self._outlines:
+            for segment, end_us in enumerate(outline.segment_ends_us):
+                closing = self._streams.closings.get((outline.stream, segment))
+                if closing is not None and closing.event_time_us != end_us:
+                    what = f"{outline.id} says that segment {segment} ends at {end_us} us, and it does not"
+                    book.find("form", "outline", what, kept, closing)
+                    break
 
     def _close_run(self, *, ended: bool) -> None:
         """The run is what it says it is, and counted right."""

@@ -19,6 +19,8 @@ from simulator.events import (
     LaneEvent,
     LaneFailedEvent,
     ObservationEvent,
+    OutlineEvent,
+    ProbeEvent,
     ProcessSampleEvent,
     ReadyEvent,
     ReplayControlEvent,
@@ -67,6 +69,10 @@ def expected_id(event: AnyEvent) -> str | None:
             return f"{event.trajectory}/committed"
         case AnchorEvent():
             return f"{event.anchor}/anchor"
+        case ProbeEvent():
+            return f"{event.anchor}/probe"
+        case OutlineEvent():
+            return f"{event.stream}/outline"
         case VerdictEvent():
             return f"{event.trajectory}/{event.metric}"
         case RunStartedEvent():

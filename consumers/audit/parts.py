@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from consumers.audit.certificate import Kept, Place
 from simulator.events import (
-    AnchorEvent,
     CommitEvent,
     FeedbackEvent,
     Metric,
     Outcome,
+    ProbeEvent,
     ResponseEvent,
+    Subject,
     TaskEvent,
     TrajectoryClosedEvent,
     TrajectoryEvent,
 )
-from simulator.protocols.streammembench import BASIS
-
-METRIC_OF: Final[dict[str, Metric]] = {name: metric for metric, name in BASIS.items()}
-"""Part → the metric that is judged on it."""
 
 
 class Judged(Kept, gc=False):
@@ -44,15 +39,20 @@ class Part(Kept, gc=False):
 
 
 class Told(msgspec.Struct):
-    """One trajectory: its lane and anchor, and what the log tells of it."""
+    """One trajectory: its lane and its anchor or probe, and what the log tells of it."""
 
     id: str
     lane: str
-    anchor: AnchorEvent
+    anchor: Subject
     parts: dict[str, Part] = msgspec.field(default_factory=dict)
     verdicts: dict[Metric, Judged] = msgspec.field(default_factory=dict)
     closed: TrajectoryClosedEvent | None = None
     closed_at: Place | None = None
+
+    def at_us(self, delta: Kept | None) -> int:
+        """The event time of all that happens in it: its segment's end, or when it was due."""
+        end_us = self.anchor.event_time_us if delta is None else delta.event_time_us
+        return max(end_us, self.anchor.asked_time_us) if isinstance(self.anchor, ProbeEvent) else end_us
 
     def alive(self, name: str) -> bool:
         """Whether a part is there and did not fail."""

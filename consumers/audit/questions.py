@@ -19,7 +19,7 @@ from simulator.events import (
 )
 from simulator.log.protocol import StoredRecord
 from simulator.protocols.questions import QuestionName, question_of
-from simulator.protocols.streammembench import STEPS
+from simulator.protocols.trajectory import STEPS
 
 
 class _Told(msgspec.Struct):

@@ -22,8 +22,10 @@ from simulator.events import (
     FeedbackEvent,
     LaneFailedEvent,
     ObservationEvent,
+    ProbeEvent,
     ResponseEvent,
     RunStartedEvent,
+    Subject,
     TaskEvent,
     TrajectoryClosedEvent,
 )
@@ -60,7 +62,7 @@ class TextFinder:
 
 
 class _Secret(NamedTuple):
-    kind: Literal["evidence", "gold behaviour"]
+    kind: Literal["evidence", "gold behaviour", "gold of a probe"]
     anchors: frozenset[str]
 
 
@@ -72,6 +74,7 @@ class Secrets:
         self._shared = started.isolation == "shared"
         self._privileged = frozenset(started.privileged)
         self._anchors: list[AnchorEvent] = []
+        self._probes: list[ProbeEvent] = []
         self._secrets: dict[str, _Secret] = {}
         self._finder = TextFinder(())
         self._asked: dict[str, dict[str, set[str]]] = {}
@@ -83,8 +86,11 @@ class Secrets:
         """Trajectories to which feedback was given."""
         self._supporting: dict[tuple[str, int], set[str]] = defaultdict(set)
 
-    def anchor(self, event: AnchorEvent) -> None:
-        """Take an anchor; all are taken before what is searched."""
+    def anchor(self, event: Subject) -> None:
+        """Take an anchor or a probe; all are taken before what is searched."""
+        if isinstance(event, ProbeEvent):
+            self._probes.append(event)
+            return
         self._anchors.append(event)
         for seq in event.supporting_seqs:
             self._supporting[event.stream, seq].add(event.anchor)
@@ -100,7 +106,18 @@ class Secrets:
                 if len(task.user_request) >= SENTENCE:
                     asked = self._asked.setdefault(task.user_request.lower(), {"T1": set(), "T2": set()})
                     asked[phase].add(anchor.anchor)
+        of_probes: dict[str, set[str]] = defaultdict(set)
+        for probe in self._probes:
+            if len(probe.question) >= SENTENCE:
+                asked = self._asked.setdefault(probe.question.lower(), {"T1": set(), "T2": set()})
+                asked["T1"].add(probe.anchor)
+            for text in (probe.gold.answer, *probe.gold.memories):
+                if len(text) >= SENTENCE and text.lower() not in probe.text.lower():  # it may be an option
+                    of_probes[text.lower()].add(probe.anchor)
         self._secrets = {
+            text: _Secret("gold of a probe", frozenset(names)) for text, names in of_probes.items()
+        }
+        self._secrets |= {
             text: _Secret("gold behaviour", frozenset(names)) for text, names in behaviour.items()
         }
         self._secrets |= {text: _Secret("evidence", frozenset(names)) for text, names in evidence.items()}
@@ -110,7 +127,7 @@ class Secrets:
         self._gold = TextFinder(
             text
             for text, secret in self._secrets.items()
-            if secret.kind == "gold behaviour" and len(text) >= SENTENCE
+            if secret.kind != "evidence" and len(text) >= SENTENCE
         )
 
     def observation(self, event: ObservationEvent, record: StoredRecord) -> None:
@@ -119,6 +136,9 @@ class Secrets:
         for text in self._in_streams.find(event.text):
             self._asked.pop(text, None)
             secret = self._secrets.get(text)
+            if secret is not None and secret.kind == "gold of a probe":  # what is asked about is in life
+                del self._secrets[text]
+                continue
             if secret is None or (
                 secret.kind == "evidence"
                 and self._supporting.get((event.stream, event.seq), set()) & secret.anchors
@@ -170,8 +190,8 @@ class Secrets:
     def _check(self, name: str, place: Place, text: str, told: str | None) -> None:
         self._book.checked["6"] += 1
         for found in self._finder.find(text):
-            secret = self._secrets[found]
-            if told not in secret.anchors:
+            secret = self._secrets.get(found)
+            if secret is not None and told not in secret.anchors:
                 self._book.lacks(
                     "6",
                     "revealed_early",
@@ -212,11 +232,13 @@ class Secrets:
             if not knows_gold:
                 self._book.checked["6"] += 1
                 for found in self._gold.find(text):
+                    if (secret := self._secrets.get(found)) is None:
+                        continue
                     self._book.lacks(
                         "6",
                         "gold_in_answer",
-                        f"{event.id} holds the gold behaviour of "
-                        f"{_names(self._secrets[found].anchors)} word for word, and nobody told it",
+                        f"{event.id} holds the {secret.kind} of {_names(secret.anchors)} word for word, and "
+                        "nobody told it",
                         (event.id, place),
                     )
 

@@ -16,18 +16,20 @@ from consumers.audit.memory import ATTACHED_SKEW_US, SKEW_US, Memories
 from consumers.audit.parts import Part, Told, name_of
 from consumers.audit.verdicts import check_verdicts
 from simulator.events import (
-    AnchorEvent,
     CommitEvent,
     FeedbackEvent,
+    ProbeEvent,
     ResponseEvent,
     RunStartedEvent,
+    Subject,
     TaskEvent,
     TrajectoryClosedEvent,
     TrajectoryEvent,
     Turn,
 )
 from simulator.log.protocol import StoredRecord
-from simulator.protocols.streammembench import BASIS, STEPS, expected_metrics, trajectory_id
+from simulator.protocols.subjects import basis_of, metrics_of
+from simulator.protocols.trajectory import STEPS, trajectory_id
 
 _TASKS: Final = ("T1", "T2", "T2-uncommitted")
 
@@ -45,7 +47,7 @@ class Trajectories:
         self._turns: dict[str, list[str]] = defaultdict(list)
         """Lane → its trajectories in the order of their T1."""
 
-    def anchor(self, anchor: AnchorEvent) -> None:
+    def anchor(self, anchor: Subject) -> None:
         """Each system has a trajectory of each anchor, but in a retry."""
         for system in self._started.systems:
             lane = f"{system}@{anchor.stream}"
@@ -149,8 +151,7 @@ class Trajectories:
                 )
             if part.segment not in (None, segment):
                 find("3", "task_segment", f"{part.id} is about segment {part.segment}, not {segment}", part)
-            end_us = told.anchor.event_time_us if delta is None else delta.event_time_us
-            if part.event_time_us != end_us:
+            if part.event_time_us != told.at_us(delta):
                 find(
                     "3", "event_time", f"{part.id} is not at the event time at which its segment ended", part
                 )
@@ -224,6 +225,12 @@ class Trajectories:
         ablated = self._started.ablate_commit
         yield "T1", delta is not None and not self._failed_delta(told), (delta,), "its lane's delta is there"
         yield "R1", "T1" in parts, (parts.get("T1"),), "T1 asks for it"
+        if isinstance(
+            told.anchor, ProbeEvent
+        ):  # of which nothing else follows: what is there all the same is unasked
+            for name in told.parts.keys() - {"T1", "R1"}:
+                yield name, False, (), "it is about an anchor, and no probe"
+            return
         yield "F", alive("R1") and judged, (parts.get("R1"), ieu), "R1 is there and judged"
         yield "R_F", revise, (parts.get("F"),), "F asks to revise"
         yield "commit", "F" in parts and all(map(alive, after)), last, "the last response before it is there"
@@ -246,6 +253,10 @@ class Trajectories:
     def _check_texts(self, told: Told) -> None:
         """What the person says is what the anchor and the judge gave, and the commit holds what was said."""
         parts, find, anchor = told.parts, self._book.find, told.anchor
+        if isinstance(anchor, ProbeEvent):
+            if "T1" in parts and parts["T1"].text != fingerprint(anchor.text):
+                find("3", "task_text", f"{parts['T1'].id} does not ask what its probe asks", parts["T1"])
+            return
         for name in _TASKS:
             task = anchor.initial_task if name == "T1" else anchor.followup_task
             if name in parts and parts[name].text != fingerprint(task.user_request):
@@ -286,6 +297,8 @@ class Trajectories:
         attached, ablated = self._form.is_attached(told.lane), self._started.ablate_commit
         at = (closed.id, place)
         whole = told.alive("R2") and (told.alive("R2-uncommitted") or not ablated)
+        if isinstance(told.anchor, ProbeEvent):
+            whole = told.alive("R1")
         if whole and closed.reason:
             find(
                 "4",
@@ -312,10 +325,10 @@ class Trajectories:
         if "ieu" in told.verdicts:
             alive.add("ieu")
         ieu = told.verdicts.get("ieu")
-        asked = expected_metrics(
-            ieu.outcome if ieu is not None and "R1" in alive else "fail", ablate_commit=ablated
+        asked = metrics_of(
+            told.anchor, ieu.outcome if ieu is not None and "R1" in alive else "fail", ablate_commit=ablated
         )
-        unjudged = tuple(metric for metric in asked if BASIS[metric] not in alive)
+        unjudged = tuple(metric for metric in asked if basis_of(metric) not in alive)
         if closed.unjudged != unjudged:
             self._book.lacks(
                 "7",

@@ -6,7 +6,7 @@ from consumers.audit.certificate import Book, Kept, Place, fingerprint
 from consumers.audit.parts import Judged, Told
 from simulator.events import Outcome, VerdictEvent
 from simulator.log.protocol import StoredRecord
-from simulator.protocols.streammembench import BASIS, expected_metrics
+from simulator.protocols.subjects import basis_of, metrics_of
 from simulator.topics import wall_of
 
 
@@ -34,6 +34,8 @@ def take_verdict(told: Told | None, event: VerdictEvent, record: StoredRecord, b
         return None
     if event.anchor != told.anchor.anchor:
         book.find("7", "verdict_anchor", f"{event.id} names another anchor, {event.anchor}", judged)
+    if event.value is not None and not (0 <= event.value <= 1 and event.outcome != "unjudged"):
+        book.find("7", "value", f"{event.id} is {event.outcome} with the value {event.value}", judged)
     if event.outcome == "unjudged" and not event.reason:
         book.find("7", "no_reason", f"{event.id} is unjudged and does not say why", judged)
     fitting = {"pass": "affirm", "fail": "revise"}.get(event.outcome) if event.metric == "ieu" else None
@@ -45,7 +47,9 @@ def take_verdict(told: Told | None, event: VerdictEvent, record: StoredRecord, b
             f"{event.id} is {event.outcome}, and its feedback is {given or 'missing'}, not {fitting or 'none'}",
             judged,
         )
-    if event.votes and event.outcome != _counted(event):
+    if event.votes and any(vote.value is not None for vote in event.votes):
+        _check_rating(event, judged, book)
+    elif event.votes and event.outcome != _counted(event):
         book.find(
             "7",
             "votes",
@@ -56,6 +60,17 @@ def take_verdict(told: Told | None, event: VerdictEvent, record: StoredRecord, b
     if known is not judged:
         book.find("7", "verdict_twice", f"{told.id} has two verdicts on {event.metric}", judged, known)
     return judged
+
+
+def _check_rating(event: VerdictEvent, judged: Judged, book: Book) -> None:
+    """Votes with a value have a median, the lower of two; a metric that is no mean passes where that is 1."""
+    values = sorted(vote.value for vote in event.votes if vote.value is not None)
+    median = values[(len(values) - 1) // 2]
+    if event.outcome == "unjudged":
+        return  # too many of them failed, or a yes or no is tied: the reason says which
+    if event.value not in (None, median) or event.outcome != ("pass" if median == 1.0 else "fail"):
+        said = f"{event.outcome} with value {event.value}"
+        book.find("7", "votes", f"{event.id} says {said}; the median of its votes is {median}", judged)
 
 
 def _counted(event: VerdictEvent) -> Outcome:
@@ -71,21 +86,23 @@ def check_verdicts(
 ) -> None:
     """A trajectory that has ended has its verdicts, each resting on what it judges."""
     ieu = told.verdicts.get("ieu")
-    wanted = set(expected_metrics(ieu.outcome if ieu is not None else None, ablate_commit=ablated))
-    for metric in sorted(wanted - told.verdicts.keys()):
+    wanted = set(metrics_of(told.anchor, ieu.outcome if ieu is not None else None, ablate_commit=ablated))
+    for unsaid in sorted(wanted - told.verdicts.keys()):
         if told.closed is not None and ended:
             book.find(
                 "7",
                 "verdict_missing",
-                f"{told.id} has ended without a verdict on {metric}",
-                f"{told.id}/{metric}",
+                f"{told.id} has ended without a verdict on {unsaid}",
+                f"{told.id}/{unsaid}",
             )
         elif told.closed is not None:
-            book.leave_open(f"{told.id} has no verdict on {metric} yet")
+            book.leave_open(f"{told.id} has no verdict on {unsaid} yet")
     for metric, judged in told.verdicts.items():
         book.checked["7"] += 1
-        basis = delta if metric == "fidelity" else told.parts.get(BASIS[metric])
-        failed = delta_failed if metric == "fidelity" else basis is not None and not told.alive(BASIS[metric])
+        basis = delta if metric == "fidelity" else told.parts.get(basis_of(metric))
+        failed = (
+            delta_failed if metric == "fidelity" else basis is not None and not told.alive(basis_of(metric))
+        )
         if metric == "fi" and ieu is not None and ieu.outcome != "fail":
             book.find(
                 "7", "fi_not_asked", f"{judged.id} is there, though R1 was judged {ieu.outcome}", judged, ieu
@@ -119,7 +136,7 @@ def check_verdicts(
                 f"{judged.id} is as of segment {judged.as_of}, not {told.anchor.segment}",
                 judged,
             )
-        if delta is not None and judged.event_time_us != delta.event_time_us:
+        if delta is not None and judged.event_time_us != told.at_us(delta):
             book.find(
                 "7", "event_time", f"{judged.id} is not at the event time at which its segment ended", judged
             )

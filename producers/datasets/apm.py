@@ -22,9 +22,10 @@ from producers import datasets
 from producers.apm_tasks import FAMILIES, Choice, Heartbeat, Registration, TaskFile, TrajectorySpec
 from producers.datasets.files import Files, Progress
 from producers.lifelog import SEGMENT_US, Dataset, Lifelog, RawObservation, Report, SegmentSpan
-from producers.probes import LETTERS, Gold, Probe, ProbeSet, SessionSpan, day_label, probe_id
+from producers.probes import LETTERS, Probe, ProbeSet, day_label, probe_id
 from producers.seeded import PREFIX
 from simulator.errors import ConfigError, DatasetError
+from simulator.events import Gold, SessionSpan
 from simulator.eventtime import format_event_time, parse_event_time
 
 KEPT_SESSIONS: Final = 2

@@ -34,7 +34,6 @@ from producers.lifelog import (
 )
 from producers.probes import (
     LETTERS,
-    Gold,
     Probe,
     ProbeSet,
     as_event_time_us,
@@ -45,6 +44,7 @@ from producers.probes import (
 )
 from producers.seeded import PREFIX, parse_numbers
 from simulator.errors import DatasetError
+from simulator.events import Gold
 
 CHUNK_US = 600_000_000
 """A chunk whose time has no end takes ten minutes, as those of EgoMem, or until the next begins."""

@@ -22,8 +22,9 @@ import msgspec
 
 from producers.datasets.files import Files, Progress
 from producers.lifelog import DAY_US, Dataset, Lifelog, RawObservation, Report, SegmentSpan, spread_us
-from producers.probes import Gold, Probe, ProbeSet, as_event_time_us, day_label, probe_id, stream_name
+from producers.probes import Probe, ProbeSet, as_event_time_us, day_label, probe_id, stream_name
 from simulator.errors import DatasetError
+from simulator.events import Gold
 
 _NAME = re.compile(r"(.+)_dialogues(?:_\w+)?\.json", re.IGNORECASE)
 _DATE = re.compile(r"\s*(\d{4}-\d{2}-\d{2})(?:\s*\((\w+)\))?\s*", re.ASCII)

@@ -10,7 +10,7 @@ from typing import TypeVar
 import click
 
 from adapters.endpoints import Cache, default_cache
-from consumers.score_tables import new_table
+from consumers.tables import new_table
 from simulator.cli import common
 from simulator.errors import ConfigError
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.console import Group
 from rich.text import Text
 
-from consumers.score_tables import money, new_table
+from consumers.score_tables import money
+from consumers.tables import new_table
 from simulator.cli import common
 from simulator.estimate import Estimates
 

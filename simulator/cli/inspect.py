@@ -8,11 +8,11 @@ from typing import Any, get_args
 import click
 from rich.text import Text
 
-from consumers.score_tables import new_table
+from consumers.tables import new_table
 from producers.benchmarks import read_probes
 from producers.datasets import Language
 from producers.inspection import inspect_path, inspect_probes
-from producers.probes import Benchmark
+from producers.probes import ProbeBenchmark
 from simulator.cli import common
 from simulator.cli.oddities import in_words
 from simulator.cli.progress import files_progress
@@ -43,7 +43,7 @@ Examples:
 @common.stream_option
 @click.option(
     "--benchmark",
-    type=click.Choice(get_args(Benchmark)),
+    type=click.Choice(get_args(ProbeBenchmark)),
     help="PATH holds this benchmark's data; its probes are counted too.",
 )
 @click.option("--days", is_flag=True, help="Also each day: when it begins and ends, how much, and its gaps.")
@@ -51,7 +51,7 @@ Examples:
 @common.command_options
 def inspect(
     path: str,
-    benchmark: Benchmark | None,
+    benchmark: ProbeBenchmark | None,
     language: Language,
     streams: tuple[str, ...],
     days: bool,

@@ -11,7 +11,7 @@ import msgspec
 
 from adapters.endpoints import ModelSettings, find_model, read_models
 from adapters.endpoints.check import Checks, check_model
-from consumers.score_tables import new_table
+from consumers.tables import new_table
 from simulator.cli import common
 from simulator.cli.progress import progress_bar
 from simulator.errors import ConfigError

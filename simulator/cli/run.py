@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import click
 import msgspec
@@ -16,14 +16,16 @@ from consumers.audit import Certificate, one_line
 from consumers.audit import render as render_audit
 from consumers.follow import Watcher
 from consumers.monitor import Progress
+from consumers.probe_tables import groupings
 from consumers.score_tables import render
 from consumers.scores import Scores
+from producers.benchmarks import Asked
 from simulator.cli import common
 from simulator.cli.estimates import show_estimates
 from simulator.cli.metrics import Tell, metrics_options, watching
 from simulator.cli.progress import Update, files_progress, progress_bar, records_shown
 from simulator.estimate import estimate
-from simulator.events import Limits, RunStartedEvent
+from simulator.events import Benchmark, Limits, RunStartedEvent
 from simulator.eventtime import format_event_time
 from simulator.plan import Plan, RunOptions, plan_run
 from simulator.results import audit_run
@@ -66,6 +68,21 @@ votes_option = click.option(
 )
 
 _OPTIONS = (
+    click.option(
+        "--benchmark",
+        type=click.Choice(get_args(Benchmark)),
+        default="streammembench",
+        show_default=True,
+        help="What PATH holds, and how it is asked and judged (docs/: a page each).",
+    ),
+    click.option(
+        "--asked",
+        type=click.Choice(get_args(Asked)),
+        default="online",
+        show_default=True,
+        help="lifedialbench: online asks each question when it is due, offline at the end of its stream; both shows "
+        "what was overwritten in between, and what the future told.",
+    ),
     click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it."),
     click.option(
         "--system",
@@ -161,10 +178,8 @@ _OPTIONS = (
     click.option(
         "--top-k",
         type=click.IntRange(min=1),
-        default=10,
-        show_default=True,
         metavar="K",
-        help="Records an answer may use.",
+        help="Records an answer may use. [default: 10; of realmem and lifedialbench 20]",
     ),
     click.option(
         "--word-budget",
@@ -236,13 +251,21 @@ def run_arguments(function: Callable[..., T]) -> Callable[..., T]:
         log_url: str | None,
         streams: tuple[str, ...],
         answer_timeout: float,
+        top_k: int | None,
         settings: common.Settings,
         **asked: Any,
     ) -> T:
         limits = Limits(**{name: asked.pop(name) for name in Limits.__struct_fields__})
         more = {name: asked.pop(name) for name in [*asked] if name not in RunOptions.__struct_fields__}
+        # as published
+        of_benchmark = 20 if asked["benchmark"] in ("realmem", "lifedialbench") else 10
         options = RunOptions(
-            **asked, log=log_url, streams=streams or None, answer_timeout_s=answer_timeout, limits=limits
+            **asked,
+            top_k=top_k or of_benchmark,
+            log=log_url,
+            streams=streams or None,
+            answer_timeout_s=answer_timeout,
+            limits=limits,
         )
         return function(*args, options=options, settings=settings, **more)
 
@@ -308,7 +331,9 @@ def run(options: RunOptions, tell: Tell | None, settings: common.Settings, dry_r
             f"\nThe log is {options.log or log_path(out)}; scores.json and trajectories.csv are beside it."
         )
         common.say("Next, split the scores, or see what was asked and answered:")
-        common.say(f"    {common.command('scores', out, '--by', 'third', '--by', 'subject')}")
+        splits = groupings(outcome.scores)[:2] or ["third", "subject"]
+        by = [word for split in splits for word in ("--by", split)]
+        common.say(f"    {common.command('scores', out, *by)}")
         common.say(f"    {common.command('tap', out, 'responses', '-n', 3)}")
     return outcome.exit_code
 
@@ -399,7 +424,8 @@ def _size(plan: Plan) -> str:
     observations = sum(len(lifelog.observations) for lifelog in lifelogs)
     segments = sum(plan.started.segments.values())
     systems, anchors = len(plan.started.systems), plan.started.anchors
+    about = "anchors" if plan.started.protocol == "streammembench" else "probes"
     return (
-        f"{observations:,} observations, {segments:,} segments, {anchors:,} anchors; "
+        f"{observations:,} observations, {segments:,} segments, {anchors:,} {about}; "
         f"{systems} system{'s'[: systems - 1]}, {systems * anchors:,} trajectories"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from consumers.score_tables import GROUPS, GroupName, render, to_csv
+from consumers.score_tables import render, to_csv
 from simulator.cli import common
 from simulator.cli.given import given_run, run_argument
 from simulator.errors import ConfigError
@@ -24,10 +24,10 @@ Examples:
 @click.option(
     "--by",
     "groups",
-    type=click.Choice(GROUPS),
     multiple=True,
-    help="Also split by early/middle/late third of the stream, by evidence type, or by subject. May be given "
-    "several times.",
+    metavar="GROUP",
+    help="Also split by third (early, middle, late), type (of evidence) or subject; of other benchmarks by what their "
+    "probes have: quarter, category, topic, task ... May be given several times.",
 )
 @click.option(
     "--csv",
@@ -43,7 +43,7 @@ Examples:
 )
 @common.command_options
 def scores(
-    run: str, groups: tuple[GroupName, ...], csv_path: Path | None, write: bool, settings: common.Settings
+    run: str, groups: tuple[str, ...], csv_path: Path | None, write: bool, settings: common.Settings
 ) -> int:
     """Print the scores of a finished, stopped or running RUN (its folder, or kafka://HOST:PORT/RUN-ID).
 
@@ -51,7 +51,8 @@ def scores(
     apart, and makes exit code 4; `egostream retry RUN` runs those trajectories again.
 
     With --json: one object, in which `scores` has one entry for each system and metric (fidelity, ieu, fi,
-    fur) with passed, judged, unjudged and rate, and `rows` has one for each trajectory.
+    fur) with passed, judged, unjudged and rate, and `rows` has one for each trajectory. A metric that is a mean
+    (recall_any@10, ndcg@20, qa ...) has value and n in place of passed, judged and rate.
     """
     csv_only = csv_path is not None and str(csv_path) == "-"
     if csv_only and settings.json:

@@ -13,7 +13,7 @@ from simulator.cli import common
 from simulator.cli.given import given_run, run_argument
 from simulator.cli.lag import Lag, lags
 from simulator.events import DeadLetterEvent, RunStartedEvent
-from simulator.intake import decode_records, read_anchors, read_events, read_to_end
+from simulator.intake import decode_records, read_events, read_subjects, read_to_end
 from simulator.log.protocol import Log, StoredRecord
 from simulator.topics import Topics, partition_of, wall_of, wall_us
 
@@ -79,7 +79,7 @@ async def fold_status(log: Log, started: RunStartedEvent) -> Status:
         async for event, _ in read_events(log, started.run, [topics.dead])
         if isinstance(event, DeadLetterEvent)
     }
-    fold = StatusFold(started, await read_anchors(log, started.run))
+    fold = StatusFold(started, await read_subjects(log, started.run))
     newest: dict[int, StoredRecord] = {}
     async for record in read_to_end(log, [t for t in topics if t not in (topics.anchors, topics.dead)]):
         if (record.topic, record.partition, record.offset) in buried:

@@ -12,7 +12,7 @@ from adapters.foreign.catalogue import Known, catalogue, known
 from adapters.foreign.environment import folder_of, install, installed, python_range, remove
 from adapters.foreign.sources import find_source, variable_of
 from adapters.registry import SystemSpec, available, capabilities, describe, options_of, parse_spec
-from consumers.score_tables import new_table
+from consumers.tables import new_table
 from simulator.cli import common
 from simulator.cli.progress import progress_bar
 from simulator.errors import ConfigError

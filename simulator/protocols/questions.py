@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from simulator.errors import InvariantError
 from simulator.events import Questions, ResponseEvent, RunStartedEvent, TrajectoryClosedEvent
-from simulator.protocols.streammembench import STEPS
+from simulator.protocols.trajectory import STEPS
 
 _ID: Final = re.compile(r"(?s)(.+)/s(0|[1-9][0-9]*)/q(0|[1-9][0-9]*)")
 

@@ -1,61 +1,32 @@
 """The protocol of StreamMemBench: T1 → R1 → F → (R_F on `revise`) → commit → committed → T2 → R2.
 
-A `Trajectory` is a fold over the events that it waits for. It does no I/O and knows no clock: each event in
-gives the events that follow from it, whole and with deterministic ids, so that a trajectory fed again with
-what the log holds gives the same state and the same events. It is a small struct: thousands are open at once.
-
-With the commit ablation T2 is asked twice after the commit, on a branch with the interaction and on one
-without.
+With the commit ablation T2 is asked twice after the commit, on a branch with the interaction and on one without. Pure.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal
-
-import msgspec
+from typing import Final
 
 from simulator.errors import InvariantError
 from simulator.events import (
     AnchorEvent,
+    AnchorMetric,
     Arm,
     CommitEvent,
     CommittedEvent,
-    DeltaEvent,
     Event,
     FeedbackEvent,
     LaneEvent,
     Metric,
     Outcome,
     ResponseEvent,
-    TaskEvent,
-    TaskPhase,
     TrajectoryClosedEvent,
     Turn,
     VerdictEvent,
 )
+from simulator.protocols.trajectory import STEPS, Input, Trajectory
 
-Input = Literal["delta", "R1", "ieu", "R_F", "committed", "R2", "R2-uncommitted"]
-"""What a trajectory waits for; `ieu` is the verdict on R1."""
-
-INPUTS: Final[tuple[Input, ...]] = ("delta", "R1", "ieu", "R_F", "committed", "R2", "R2-uncommitted")
-"""In causal order: sort one trajectory's events by `INPUTS.index(input_of(event))` to replay it from a log,
-whose topics have no order between them."""
-
-STEPS: Final = {
-    "T1": 0,
-    "R1": 1,
-    "F": 2,
-    "R_F": 3,
-    "commit": 4,
-    "committed": 5,
-    "T2": 6,
-    "R2": 7,
-    "T2-uncommitted": 8,
-    "R2-uncommitted": 9,
-}
-"""The `step` of every event inside a trajectory."""
-
-METRICS: Final[tuple[Metric, ...]] = ("fidelity", "ieu", "fi", "fur", "fur_uncommitted")
+METRICS: Final[tuple[AnchorMetric, ...]] = ("fidelity", "ieu", "fi", "fur", "fur_uncommitted")
 """In the order in which they are judged and shown."""
 
 BASIS: Final[dict[Metric, Input]] = {
@@ -68,12 +39,7 @@ BASIS: Final[dict[Metric, Input]] = {
 """Metric → the input that it is judged on. Without it, the metric can't be judged."""
 
 
-def trajectory_id(lane: str, anchor: AnchorEvent) -> str:
-    """Lane and anchor, the stream named once: `rag_raw@A1_JAKE/s9/e0`."""
-    return f"{lane}/{anchor.anchor.removeprefix(anchor.stream + '/')}"
-
-
-def expected_metrics(ieu: Outcome | None, *, ablate_commit: bool = False) -> tuple[Metric, ...]:
+def expected_metrics(ieu: Outcome | None, *, ablate_commit: bool = False) -> tuple[AnchorMetric, ...]:
     """The metrics that a closed trajectory must have a verdict for, `unjudged` where it could not be judged.
     `fi` is asked only where R1 failed: its denominator counts those anchors alone (docs/metrics.md)."""
     asked = {"fidelity", "ieu", "fur"}
@@ -84,86 +50,19 @@ def expected_metrics(ieu: Outcome | None, *, ablate_commit: bool = False) -> tup
     return tuple(metric for metric in METRICS if metric in asked)
 
 
-def input_of(event: Event) -> Input | None:
-    """Which input of a trajectory an event is; None for events that don't drive one. Raises InvariantError
-    for a response that no trajectory has (R1 or R_F of the uncommitted arm)."""
-    match event:
-        case DeltaEvent():
-            return "delta"
-        case ResponseEvent(phase="R2", arm="uncommitted"):
-            return "R2-uncommitted"
-        case ResponseEvent(arm="committed"):
-            return event.phase
-        case ResponseEvent():
-            raise InvariantError(f"{event.phase} has no arm {event.arm}", (event.id,))
-        case VerdictEvent(metric="ieu"):
-            return "ieu"
-        case CommittedEvent():
-            return "committed"
-        case _:
-            return None
+class AnchorTrajectory(Trajectory[AnchorEvent], kw_only=True):
+    """One lane and one anchor."""
 
-
-class Trajectory(msgspec.Struct, kw_only=True):
-    """One lane and one anchor. Opened by the lane's delta of the anchor's segment. Two are equal when they
-    have taken the same events. All but the first three fields are its state."""
-
-    lane: str
-    anchor: AnchorEvent
     ablate_commit: bool = False
-
-    waiting: tuple[Input, ...] = ("delta",)
-    """What may come next, in any order; empty once the trajectory has closed."""
-    taken: dict[Input, str] = msgspec.field(default_factory=dict)
-    """Input → id of the event that was taken."""
-    event_time_us: int = 0
-    """The end of the segment: all that happens in a trajectory happens at this event time."""
     turns: tuple[Turn, ...] = ()
     """The interaction so far; empty again once it was handed to the commit."""
     verdict: VerdictEvent | None = None
     """The verdict on R1, held where it came before R1: they travel on two topics."""
     ieu: Outcome | None = None
     """The verdict on R1, once R1 is there too."""
-    failures: dict[Input, str] = msgspec.field(default_factory=dict)
-    """Input that came with an error → what failed and why."""
 
-    @property
-    def id(self) -> str:
-        """`<lane>/s<segment>/e<n>`."""
-        return trajectory_id(self.lane, self.anchor)
-
-    @property
-    def closed(self) -> bool:
-        """Nothing more will be emitted."""
-        return not self.waiting
-
-    def feed(self, event: Event) -> list[Event]:
-        """Take one event; return what follows from it, in order. Duplicates of what was taken, and events
-        that don't drive a trajectory, change nothing. Raises InvariantError, and changes nothing, for an
-        event that can't be right now: before what it answers, of another lane, segment or trajectory, or a
-        second answer."""
-        name = input_of(event)
-        if name is None:
-            return []
-        assert isinstance(event, LaneEvent)
-        self._check_place(event, name)
-        if self.taken.get(name) == event.id:
-            return []
-        if name in self.taken:
-            raise InvariantError(f"{self.id} has two of {name}", (self.taken[name], event.id))
-        if event.id in self.taken.values():
-            raise InvariantError(f"{self.id}: {name} has the id of an earlier event", (event.id,))
-        # A judge may learn of a failure before or after this trajectory does: that verdict is never out of
-        # place.
-        nothing_to_judge = isinstance(event, VerdictEvent) and event.outcome == "unjudged"
-        if name not in self.waiting and not nothing_to_judge:
-            awaited = ", ".join(self.waiting) or "nothing: it has closed"
-            raise InvariantError(
-                f"{self.id} can't take {name} now; it waits for {awaited}", (*self.taken.values(), event.id)
-            )
+    def _follow(self, name: Input, event: LaneEvent) -> list[Event]:
         match event:
-            case DeltaEvent():
-                return self._take_delta(event)
             case VerdictEvent():
                 return self._take_verdict(event)
             case ResponseEvent(phase="R1"):
@@ -177,48 +76,9 @@ class Trajectory(msgspec.Struct, kw_only=True):
             case _:
                 raise AssertionError(f"input_of gave {name} for {event!r}")
 
-    def give_up(self, reason: str) -> list[Event]:
-        """Close the trajectory before its last response: what it waits for will not come."""
-        if self.closed:
-            return []
-        self.event_time_us = self.event_time_us or self.anchor.event_time_us
-        return [self._closed(reason, *self.taken.values())]
-
-    @property
-    def waits_for_agent(self) -> bool:
-        """Whether its memory system is to act next."""
-        return any(name != "ieu" for name in self.waiting)
-
-    def _check_place(self, event: LaneEvent, name: Input) -> None:
-        """The event is this trajectory's, and its author had seen what the trajectory stands on."""
-        anchor = self.anchor
-        expected: dict[str, object] = {"lane": self.lane, "stream": anchor.stream, "run": anchor.run}
-        if isinstance(event, DeltaEvent):
-            expected["segment"] = anchor.segment
-        else:
-            expected["trajectory"] = self.id
-        if isinstance(event, ResponseEvent | CommittedEvent):
-            expected |= {
-                "as_of": anchor.segment,
-                "step": STEPS[name],
-                "event_time_us": self.event_time_us,
-            }
-        for field, value in expected.items():
-            if getattr(event, field) != value:
-                raise InvariantError(
-                    f"{name} of {self.id} has {field} {getattr(event, field)!r}, not {value!r}", (event.id,)
-                )
-
-    def _take(self, name: Input, event: Event, *then: Input) -> None:
-        self.taken[name] = event.id
-        self.waiting = then
-
-    def _take_delta(self, event: DeltaEvent) -> list[Event]:
-        self.event_time_us = event.event_time_us
-        if event.error is not None:
-            return self._fail("delta", event.id, f"ingest failed: {event.error}")
-        self._take("delta", event, "R1", *(() if "ieu" in self.taken else ("ieu",)))
-        return [self._task("T1", "committed", event.id)]
+    def _first_task(self, cause: str) -> list[Event]:
+        self.waiting = ("R1", *(() if "ieu" in self.taken else ("ieu",)))
+        return [self._task("T1", "committed", self.anchor.initial_task.user_request, cause)]
 
     def _take_r1(self, event: ResponseEvent) -> list[Event]:
         verdict = self.verdict
@@ -286,9 +146,9 @@ class Trajectory(msgspec.Struct, kw_only=True):
             return self._fail("committed", event.id, f"commit failed: {event.error}")
         if self.ablate_commit:
             self._take("committed", event, "R2", "R2-uncommitted")
-            return [self._task("T2", "committed", event.id), self._task("T2", "uncommitted", event.id)]
+            return [self._follow_up("committed", event.id), self._follow_up("uncommitted", event.id)]
         self._take("committed", event, "R2")
-        return [self._task("T2", "committed", event.id)]
+        return [self._follow_up("committed", event.id)]
 
     def _take_r2(self, event: ResponseEvent, name: Input) -> list[Event]:
         self._take(name, event, *(other for other in self.waiting if other != name))
@@ -300,24 +160,8 @@ class Trajectory(msgspec.Struct, kw_only=True):
         reason = "; ".join(self.failures[arm] for arm in arms if arm in self.failures)
         return [self._closed(reason, *(self.taken[arm] for arm in arms if arm in self.taken))]
 
-    def _task(self, phase: TaskPhase, arm: Arm, cause: str) -> TaskEvent:
-        name = phase if arm == "committed" else f"{phase}-{arm}"
-        task = self.anchor.initial_task if phase == "T1" else self.anchor.followup_task
-        return TaskEvent(
-            id=f"{self.id}/{name}",
-            run=self.anchor.run,
-            stream=self.anchor.stream,
-            event_time_us=self.event_time_us,
-            as_of=self.anchor.segment,
-            causes=(cause,),
-            lane=self.lane,
-            trajectory=self.id,
-            step=STEPS[name],
-            phase=phase,
-            segment=self.anchor.segment,
-            text=task.user_request,
-            arm=arm,
-        )
+    def _follow_up(self, arm: Arm, cause: str) -> Event:
+        return self._task("T2", arm, self.anchor.followup_task.user_request, cause)
 
     def _commit(self, *causes: str) -> CommitEvent:
         turns, self.turns = self.turns, ()
@@ -335,26 +179,11 @@ class Trajectory(msgspec.Struct, kw_only=True):
             keep_uncommitted=self.ablate_commit,
         )
 
-    def _fail(self, name: Input, event_id: str, reason: str) -> list[Event]:
-        self.taken[name] = event_id
-        self.failures[name] = reason
-        return [self._closed(reason, event_id)]
-
     def _closed(self, reason: str, *causes: str) -> TrajectoryClosedEvent:
-        self.waiting, self.turns, self.verdict = (), (), None
-        answered = self.taken.keys() - self.failures.keys()
+        self.turns, self.verdict = (), None
+        return super()._closed(reason, *causes)
+
+    def _unjudged(self, answered: frozenset[Input]) -> tuple[Metric, ...]:
         # Closed before R1's verdict came, that may still come, and fail R1: then `fi` is asked as well.
         expected = expected_metrics(self.ieu or "fail", ablate_commit=self.ablate_commit)
-        return TrajectoryClosedEvent(
-            id=f"{self.id}/closed",
-            run=self.anchor.run,
-            stream=self.anchor.stream,
-            event_time_us=self.event_time_us,
-            as_of=self.anchor.segment,
-            causes=causes,
-            lane=self.lane,
-            trajectory=self.id,
-            anchor=self.anchor.anchor,
-            reason=reason,
-            unjudged=tuple(metric for metric in expected if BASIS[metric] not in answered),
-        )
+        return tuple(metric for metric in expected if BASIS[metric] not in answered)

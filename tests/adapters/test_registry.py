@@ -109,7 +109,10 @@ def test_specs_that_say_nothing_clear_are_refused(text: str, says: str) -> None:
 
 
 async def test_every_built_in_system_opens_and_keeps_the_protocol() -> None:
-    assert list(available()) == ["null", "oracle", "full_context", "rag_raw", "rag_ext", "http"]
+    assert list(available()) == [
+        *("null", "oracle", "full_context", "rag_raw", "rag_ext"),
+        *("recency", "bm25", "dense", "hybrid", "http"),
+    ]
     for name, summary in available().items():
         assert summary.endswith(".")
         assert ". " not in summary

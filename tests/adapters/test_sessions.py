@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, rule
 from numpy.typing import NDArray
 
+from adapters.ranking import fuse
 from adapters.sessions import SessionIndex
 
 WORDS = st.sampled_from(["tea", "cups", "rain", "kettle", "the"])
@@ -62,3 +64,59 @@ def test_vectors_and_dimensions_go_together() -> None:
         SessionIndex().add(["tea"], vectors(["tea"]))
     with pytest.raises(ValueError, match="no dense ranking"):
         SessionIndex().dense(vectors(["tea"])[0], 0, 1)
+
+
+class ForksMachine(RuleBasedStateMachine):
+    """Sessions and forks in any order, against lists that are copied at each fork: a fork ranks as an index that was
+    made from what it sees, document frequencies and lengths included."""
+
+    indexes = Bundle("indexes")
+
+    @rule(target=indexes)
+    def create(self) -> tuple[SessionIndex, list[list[str]]]:
+        return SessionIndex(dimensions=4), []
+
+    @rule(pair=indexes, sessions=SESSIONS)
+    def write(self, pair: tuple[SessionIndex, list[list[str]]], sessions: list[list[str]]) -> None:
+        index, model = pair
+        for turns in sessions:
+            index.add(turns, vectors(turns))
+        model.extend(sessions)
+
+    @rule(target=indexes, pair=indexes)
+    def fork(self, pair: tuple[SessionIndex, list[list[str]]]) -> tuple[SessionIndex, list[list[str]]]:
+        index, model = pair
+        return index.fork(), list(model)
+
+    @rule(pair=indexes, query=TURNS, k=st.integers(1, 5), data=st.data())
+    def rank(
+        self, pair: tuple[SessionIndex, list[list[str]]], query: list[str], k: int, data: st.DataObject
+    ) -> None:
+        index, model = pair
+        assert len(index) == len(model)
+        first = data.draw(st.integers(0, len(model)))
+        fresh, asked, vector = index_of(model[:first]), query[0], vectors(query)[0]
+        assert index.lexical(asked, first, k) == fresh.lexical(asked, first, k)
+        near, expected = index.dense(vector, first, k), fresh.dense(vector, first, k)
+        # a product's last bits hang on a row's place in its matrix
+        assert [hit.score for hit in near] == pytest.approx([hit.score for hit in expected], abs=2e-6)
+        assert index.fused(asked, vector, first, k) == fuse(
+            [index.lexical(asked, first, first), index.dense(vector, first, first)], k
+        )
+
+
+TestForks = ForksMachine.TestCase
+TestForks.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+def test_what_another_fork_holds_makes_no_term_more_common() -> None:
+    main = SessionIndex()
+    for turns in (["tea and rain"], ["cups"], ["tea"]):
+        main.add(turns)
+    alone, before = main.fork(), main.lexical("tea rain", 3, 3)
+    for _ in range(50):
+        main.add(["rain"])
+        alone.add(["tea"])
+    assert main.fork().lexical("tea rain", 3, 3) == before
+    weights = {word: alone.lexical(word, 53, 1)[0].score for word in ("tea", "rain")}
+    assert weights["rain"] > 10 * weights["tea"]  # rare on this side, whatever the other wrote

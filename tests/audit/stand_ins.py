@@ -28,7 +28,7 @@ from simulator.events import (
     VerdictEvent,
     Vote,
 )
-from simulator.protocols.streammembench import trajectory_id
+from simulator.protocols.trajectory import trajectory_id
 from tests.protocols.scripted import committed_to, response_to
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judges.choice import LETTERS
-from judges.diagnoses import OfflineAnswer, contamination, overwriting
+from judges.diagnoses import contamination, overwriting
 from producers.datasets.lifedialbench import parse_times, read_lifedialbench
 from producers.lifedialbench import LifeDialOptions, synthesise
 from producers.lifelog import DAY1_US, DAY_US
-from producers.probes import Probe, ProbeSet, as_event_time_us, asked_at_end, quarter_of
+from producers.probes import Probe, ProbeSet, as_event_time_us, quarter_of
 from simulator.errors import ConfigError, DatasetError
 
 MINUTE = 60_000_000
@@ -91,7 +91,6 @@ def test_chunks_are_segments_and_questions_become_due_by_date(tmp_path: Path) ->
     }
     assert (both.options, both.groups["format"], both.gold.segments) == ((), "open", (0, 1))
     assert (late.segment, late.id) == (2, "EgoMem_A1_JAKE/s2/p0")
-    assert asked_at_end(first, log).segment == 2
     assert found.dataset.report.oddities == {}
     assert [quarter_of(segment, 8) for segment in (-1, 0, 1, 2, 5, 7)] == [1, 1, 1, 2, 3, 4]
 
@@ -281,14 +280,14 @@ def facts(data: ProbeSet) -> list[Probe]:
     return [p for p in data.probes if p.groups["type"] == "single_event"]
 
 
-def offline(data: ProbeSet, uses: Callable[[int, int], bool]) -> list[OfflineAnswer]:
-    """Who answers with the newest line among those that `uses` (its time, when the question was due) lets through."""
+def offline(data: ProbeSet, uses: Callable[[int, int], bool]) -> list[tuple[bool, bool]]:
+    """Who answers with the newest line among those that `uses` (its time, when the question was due) lets through:
+    whether that is newer than the question, and whether it is right."""
     answers = []
     for probe in facts(data):
         kept = [line for line in told(data, probe) if uses(line[0], probe.asked_time_us)]
         right = bool(kept) and max(kept)[1] == probe.gold.option
-        times = (max(kept)[0],) if kept else ()
-        answers.append(OfflineAnswer(due_time_us=probe.asked_time_us, record_times_us=times, right=right))
+        answers.append((bool(kept) and max(kept)[0] >= probe.asked_time_us, right))
     return answers
 
 
@@ -306,7 +305,7 @@ def test_made_up_data_show_overwriting_by_who_keeps_the_newest_alone() -> None:
     data = read_lifedialbench("synthetic:seed=5,histories=6,days=10,repeated=20,changed=60")
     online = offline(data, lambda time, due: time < due)
     at_end = offline(data, lambda time, due: True)
-    found = overwriting((a.right, b.right) for a, b in zip(online, at_end, strict=True))
+    found = overwriting((a, b) for (_, a), (_, b) in zip(online, at_end, strict=True))
     assert found.right_both + found.overwritten == found.pairs  # online it is always right
     assert found.overwritten > found.pairs // 4
     assert found.gained == 0

@@ -1,4 +1,4 @@
-"""Contamination, overwriting and decay against tables worked out by hand and plain oracles."""
+"""Contamination and overwriting against tables worked out by hand and plain oracles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judges.diagnoses import OfflineAnswer, auroc, contamination, decay, overwriting
+from judges.diagnoses import auroc, contamination, overwriting
 
 SCORES = st.lists(
     st.tuples(st.sampled_from([0.0, 0.5, 1.0, 1.5, -2.0]) | st.floats(-3, 3), st.booleans()), max_size=30
@@ -51,19 +51,14 @@ def test_auroc_refuses_what_it_cant_rank() -> None:
         auroc([1.0], [True, False])
 
 
-def offline(right: bool, *times: int, due: int = 100) -> OfflineAnswer:
-    return OfflineAnswer(due_time_us=due, record_times_us=times, right=right)
-
-
 def test_contamination_by_hand() -> None:
     # Right ones: 3 of 4 rest on something newer; wrong ones: 1 of 2. Pairs won: 3*1 + ties (3*1 + 1*1) / 2 = 5 of 8.
-    answers = [offline(True, 99, 100), offline(True, 150), offline(True, 200, 1), offline(True, 99)]
-    answers += [offline(False, 101), offline(False, 0)]
+    answers = [(True, True), (True, True), (True, True), (False, True), (True, False), (False, False)]
     assert contamination(answers).value == 5 / 8
 
 
 def test_who_never_sees_the_future_has_nothing_to_tell_by() -> None:
-    found = contamination([offline(right, 5, 10) for right in (True, False, True, True)])
+    found = contamination([(False, right) for right in (True, False, True, True)])
     assert (found.value, found.positives, found.negatives) == (0.5, 3, 1)
 
 
@@ -82,15 +77,3 @@ def test_overwriting_by_hand() -> None:
     assert (found.right_both, found.overwritten, found.gained, found.wrong_both) == (1, 2, 1, 1)
     assert found.share == 2 / 3
     assert overwriting([(False, True)]).share is None
-
-
-def test_decay_by_hand() -> None:
-    rates = decay([(1, False), (1, True), (2, True), (4, False)])
-    assert [(r.quarter, r.right, r.judged, r.rate) for r in rates] == [
-        (1, 1, 2, 0.5),
-        (2, 1, 1, 1.0),
-        (3, 0, 0, None),
-        (4, 0, 1, 0.0),
-    ]
-    with pytest.raises(ValueError, match="a quarter of 5"):
-        decay([(5, True)])

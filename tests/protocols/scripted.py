@@ -19,7 +19,8 @@ from simulator.events import (
     TrajectoryEvent,
     VerdictEvent,
 )
-from simulator.protocols.streammembench import Input, Trajectory
+from simulator.protocols.streammembench import AnchorTrajectory
+from simulator.protocols.trajectory import Input
 
 END_US = 1_755_302_700_000_000
 LANE = "rag_raw@A1_JAKE"
@@ -144,10 +145,10 @@ def answers(fate: Fate, lane: str, anchor: AnchorEvent, event: Event) -> list[Ev
 
 def run_through(
     fate: Fate, *, ablate: bool = False, lane: str = LANE, anchor: AnchorEvent | None = None
-) -> tuple[Trajectory, list[Event], list[Event]]:
+) -> tuple[AnchorTrajectory, list[Event], list[Event]]:
     """One trajectory in its natural order: it, what it took, what it gave."""
     anchor = anchor or anchor_of()
-    trajectory = Trajectory(lane=lane, anchor=anchor, ablate_commit=ablate)
+    trajectory = AnchorTrajectory(lane=lane, anchor=anchor, ablate_commit=ablate)
     waiting: list[Event] = [delta_of(anchor, lane, "disk full" if fate.fails == "delta" else None)]
     took: list[Event] = []
     gave: list[Event] = []

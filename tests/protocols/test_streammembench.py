@@ -22,16 +22,8 @@ from simulator.events import (
     Turn,
     kind_of,
 )
-from simulator.protocols.streammembench import (
-    BASIS,
-    INPUTS,
-    STEPS,
-    Input,
-    Trajectory,
-    expected_metrics,
-    input_of,
-    trajectory_id,
-)
+from simulator.protocols.streammembench import BASIS, AnchorTrajectory, expected_metrics
+from simulator.protocols.trajectory import INPUTS, STEPS, Input, input_of, trajectory_id
 from tests.protocols.scripted import (
     END_US,
     LANE,
@@ -147,7 +139,7 @@ def test_one_failed_arm_leaves_the_other_judged(arm: Input, metric: str) -> None
 
 def test_the_verdict_on_r1_may_arrive_before_r1() -> None:
     anchor = anchor_of()
-    early, late = (Trajectory(lane=LANE, anchor=anchor) for _ in range(2))
+    early, late = (AnchorTrajectory(lane=LANE, anchor=anchor) for _ in range(2))
     (task,) = early.feed(delta_of(anchor))
     late.feed(delta_of(anchor))
     assert isinstance(task, TaskEvent)
@@ -161,7 +153,7 @@ def test_the_verdict_on_r1_may_arrive_before_r1() -> None:
 def test_an_unjudged_verdict_of_a_failed_ingest_may_come_on_either_side() -> None:
     anchor = anchor_of()
     for before in (True, False):
-        trajectory = Trajectory(lane=LANE, anchor=anchor)
+        trajectory = AnchorTrajectory(lane=LANE, anchor=anchor)
         events: list[Event] = [delta_of(anchor, error="disk full")]
         events.insert(0 if before else 1, ieu_of(trajectory.id, LANE, anchor, "unjudged"))
         assert names([out for event in events for out in trajectory.feed(event)]) == ["closed"]
@@ -169,7 +161,7 @@ def test_an_unjudged_verdict_of_a_failed_ingest_may_come_on_either_side() -> Non
 
 def test_an_unjudged_verdict_before_the_delta_is_kept_until_r1_is_there() -> None:
     anchor = anchor_of()
-    trajectory = Trajectory(lane=LANE, anchor=anchor)
+    trajectory = AnchorTrajectory(lane=LANE, anchor=anchor)
     assert trajectory.feed(ieu_of(trajectory.id, LANE, anchor, "unjudged")) == []
     (task,) = trajectory.feed(delta_of(anchor))
     assert trajectory.waiting == ("R1",)
@@ -179,7 +171,7 @@ def test_an_unjudged_verdict_before_the_delta_is_kept_until_r1_is_there() -> Non
 
 def test_what_cannot_be_right_is_refused_with_its_ids() -> None:
     anchor = anchor_of()
-    trajectory = Trajectory(lane=LANE, anchor=anchor)
+    trajectory = AnchorTrajectory(lane=LANE, anchor=anchor)
     verdict = ieu_of(trajectory.id, LANE, anchor, "pass")
     with pytest.raises(InvariantError, match="waits for delta") as refused:
         trajectory.feed(verdict)
@@ -213,7 +205,7 @@ def test_what_cannot_be_right_is_refused_with_its_ids() -> None:
 
 def test_a_failed_r1_that_was_judged_is_refused() -> None:
     anchor = anchor_of()
-    trajectory = Trajectory(lane=LANE, anchor=anchor)
+    trajectory = AnchorTrajectory(lane=LANE, anchor=anchor)
     (task,) = trajectory.feed(delta_of(anchor))
     assert isinstance(task, TaskEvent)
     trajectory.feed(ieu_of(trajectory.id, LANE, anchor, "fail"))
@@ -260,7 +252,7 @@ def test_any_interleaving_of_many_trajectories_ends_each_in_order(
     lanes = [f"{system}@A1_JAKE" for system in ("null", "oracle")]
     places = [(lane, anchor_of(number=number)) for lane in lanes for number in range(4)][: len(fates)]
     trajectories = {
-        trajectory_id(lane, anchor): Trajectory(lane=lane, anchor=anchor, ablate_commit=ablate)
+        trajectory_id(lane, anchor): AnchorTrajectory(lane=lane, anchor=anchor, ablate_commit=ablate)
         for lane, anchor in places
     }
     fate_of = dict(zip(trajectories, fates, strict=False))
@@ -317,8 +309,10 @@ def test_any_interleaving_of_many_trajectories_ends_each_in_order(
         assert same == events
 
 
-def refed(trajectory: Trajectory, events: list[Event]) -> tuple[Trajectory, list[Event]]:
-    fresh = Trajectory(lane=trajectory.lane, anchor=trajectory.anchor, ablate_commit=trajectory.ablate_commit)
+def refed(trajectory: AnchorTrajectory, events: list[Event]) -> tuple[AnchorTrajectory, list[Event]]:
+    fresh = AnchorTrajectory(
+        lane=trajectory.lane, anchor=trajectory.anchor, ablate_commit=trajectory.ablate_commit
+    )
     return fresh, [out for event in events for out in fresh.feed(event)]
 
 
@@ -338,12 +332,12 @@ def expected_events(fate: Fate, ablate: bool) -> list[str]:
 
 def test_a_prefix_from_the_log_gives_the_state_it_had_then() -> None:
     _, took, _ = run_through(Fate(None, "fail"), ablate=True)
-    live = Trajectory(lane=LANE, anchor=anchor_of(), ablate_commit=True)
+    live = AnchorTrajectory(lane=LANE, anchor=anchor_of(), ablate_commit=True)
     for length, event in enumerate(took, 1):
         live.feed(event)
         again, _ = refed(live, took[:length])
         assert again == live
-        stored = msgspec.json.decode(msgspec.json.encode(live), type=Trajectory)
+        stored = msgspec.json.decode(msgspec.json.encode(live), type=AnchorTrajectory)
         assert stored == live
 
 

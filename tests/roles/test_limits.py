@@ -35,7 +35,7 @@ from simulator.events import (
     TrajectoryEvent,
     VerdictEvent,
 )
-from simulator.protocols.streammembench import INPUTS, Input, input_of, trajectory_id
+from simulator.protocols.trajectory import INPUTS, Input, input_of, trajectory_id
 from tests.protocols.scripted import Fate, anchor_of, answers, delta_of, ieu_of
 
 STREAMS, SYSTEMS = ("A", "B"), ("x", "y")

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from consumers.score_tables import new_table
+from consumers.tables import new_table
 from producers.anchors.agreement import Agreement, Compared, compare
 from producers.anchors.sampling import CONTEXT_LINES, Row, draw
 from producers.anchors.sheets import SheetFormat, read_sheet, write_sheets

@@ -12,7 +12,8 @@ from rich.text import Text
 from adapters.endpoints import Models, ModelSettings, default_cache, find_model, read_models
 from adapters.endpoints.tally import PER_MILLION
 from adapters.prompt import PromptLanguage
-from consumers.score_tables import money, new_table
+from consumers.score_tables import money
+from consumers.tables import new_table
 from producers.anchors.building import CANDIDATES_NAME, Built, build_release, partial_of
 from producers.anchors.candidates import Prompts
 from producers.anchors.construction import Account, Asking, Estimate, Progress, estimate

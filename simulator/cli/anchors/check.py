@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from consumers.score_tables import new_table
+from consumers.tables import new_table
 from producers.anchors.checks import CHECKS
 from producers.anchors.release_checks import Checked, check_release
 from producers.anchors.stated import read_stated
