@@ -101,9 +101,11 @@ class ForeignLane:
             await self._stop()
 
     async def prepare(self) -> None:
-        """Start the process. Raises MemorySystemError."""
+        """Start the process, with an empty memory. Raises MemorySystemError."""
         async with self._building:
             await self._be_running()
+            assert self._empty.agent is not None
+            await self._empty.agent.announce()
 
     async def change(self, state: State, change: Change) -> tuple[State, Delta]:
         """The state after a change, held once, and what was newly written. Raises MemorySystemError and ModelError, and
