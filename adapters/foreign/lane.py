@@ -33,6 +33,8 @@ T = TypeVar("T")
 _CALL_S: Final = 6 * 3600.0
 """Ends a hang, and nothing else: who calls has a deadline of their own."""
 _TRIES: Final = 3
+_BORNE_DEATHS: Final = 2
+"""In one call: one that happened before it and shows only now, and one meanwhile."""
 _LET_GO_S: Final = 5.0
 
 _log = structlog.get_logger(__name__)
@@ -99,9 +101,11 @@ class ForeignLane:
             await self._stop()
 
     async def prepare(self) -> None:
-        """Start the process. Raises MemorySystemError."""
+        """Start the process, with an empty memory. Raises MemorySystemError."""
         async with self._building:
             await self._be_running()
+            assert self._empty.agent is not None
+            await self._empty.agent.announce()
 
     async def change(self, state: State, change: Change) -> tuple[State, Delta]:
         """The state after a change, held once, and what was newly written. Raises MemorySystemError and ModelError, and
@@ -129,8 +133,8 @@ class ForeignLane:
     # --- in the process -----------------------------------------------------------------------------------
 
     async def _with(self, state: State, operation: str, work: Callable[[HttpMemory], Awaitable[T]]) -> T:
-        """Work on a state's memory; once more, on one that was built again, where the process dies meanwhile."""
-        died = False
+        """Work on a state's memory; again, on one that was built again, where the process dies meanwhile."""
+        deaths = 0
         while True:
             process = None
             try:
@@ -150,10 +154,10 @@ class ForeignLane:
                         raise self._failed(operation, error.reason, process) from error
                     raise
                 words = await anyio.to_thread.run_sync(process.last_words)
-                if died:
+                deaths += 1
+                if deaths > _BORNE_DEATHS:
                     raise self._failed(operation, words, process) from error
                 _log.warning("foreign_process_died", lane=self._context.lane, operation=operation, how=words)
-                died = True
 
     async def _grow(self, agent: HttpMemory, change: Change) -> tuple[HttpMemory, Delta]:
         """A fork that has taken in a change."""
@@ -188,8 +192,8 @@ class ForeignLane:
         return state.agent if state.agent in self._agents else None
 
     async def _build(self, state: State) -> HttpMemory:
-        """Build a state again, by the changes since the last one that is there. Those between that nobody holds are not
-        kept."""
+        """Build a state again, by the changes since the last one that is there; each on a fork, as it was: a store that
+        is copied may not be the same to the last bit. Those between that nobody holds are not kept."""
         missing: list[State] = []
         before = state
         while (agent := self._agent_of(before)) is None:
@@ -199,21 +203,15 @@ class ForeignLane:
         for after in reversed(missing):
             assert after.place is not None
             change = await self._journal.read(after.place)
-            if before.holders or before is self._empty:
-                agent, delta = await self._grow(agent, change)
-            else:
+            after.agent, delta = await self._grow(agent, change)
+            if not before.holders and before is not self._empty:
                 before.agent = None
-                try:
-                    delta = await self._take_in(agent, change)
-                except BaseException:
-                    await self._let_go(agent)
-                    raise
-            if _digest(delta) != after.said:
                 await self._let_go(agent)
+            if _digest(delta) != after.said:
+                await self._let_go(after.agent)
                 reason = "built again, it wrote other records than before its process died"
                 raise MemorySystemError(self._context.lane, _operation(change), reason)
-            after.agent = agent
-            before = after
+            before, agent = after, after.agent
         return agent
 
     async def _be_running(self) -> None:

@@ -30,7 +30,7 @@ class ForeignMemory:
     the run's own unless given. `options`: the system's own.
     """
 
-    __slots__ = ("_closed", "_context", "_lane", "_state")
+    __slots__ = ("_closed", "_context", "_encoder", "_lane", "_state")
 
     about: ClassVar[Known]
     """What is known of the system."""
@@ -74,6 +74,7 @@ class ForeignMemory:
             options=options,
         )
         self._context = context
+        self._encoder = encoder
         self._lane = ForeignLane(about, context, gateway, Path(environment.python), task, folder)
         self._state = self._lane.hold()
         self._closed = False
@@ -93,8 +94,10 @@ class ForeignMemory:
         )
 
     async def prepare(self) -> None:
-        """Start the lane's process. Raises MemorySystemError."""
+        """Start the lane's process, and load the bundled encoder. Raises MemorySystemError and EncoderError."""
         await self._lane.prepare()
+        if self._encoder is default_embedder():
+            await self._encoder.embed([""])
 
     async def ingest(self, segment: Segment) -> Delta:
         """Have the system take in a segment. Raises MemorySystemError and ModelError, and the memory is as before."""

@@ -179,6 +179,13 @@ class HttpMemory:
         finally:
             await self._shared.release()
 
+    async def announce(self) -> None:
+        """Make this memory known to the server now, and not with its first call. Raises MemorySystemError."""
+        try:
+            await self._tell()
+        except HttpError as error:
+            raise MemorySystemError(self._shared.context.lane, "fork", str(error)) from error
+
     async def forget(self) -> None:
         """Close it without a word: its server is gone."""
         self._lost = "its server is gone"

@@ -96,7 +96,21 @@ def install_toy(folder: Path) -> None:
 @asynccontextmanager
 async def toy_memory(
     server: Server, folder: Path, script: Script | None = None, *, cache: bool = True
-) -> AsyncIterator[ToyMemory]:
+) -> AsyncIterator[ForeignMemory]:
+    """A lane's memory of the toy."""
+    async with lane_memory(ToyMemory, server, folder, script, cache=cache) as memory:
+        yield memory
+
+
+@asynccontextmanager
+async def lane_memory(
+    system: type[ForeignMemory],
+    server: Server,
+    folder: Path,
+    script: Script | None = None,
+    *,
+    cache: bool = True,
+) -> AsyncIterator[ForeignMemory]:
     """A lane's memory, whose model is at the scripted server; closed at the end."""
     await server.play(script or Script())
     settings = {"m": ModelSettings(base_url=server.url, model="scripted", attempts=1)}
@@ -105,9 +119,9 @@ async def toy_memory(
         open_gateway() as gateway,
     ):
         model = models.model("m", role="memory.toy")
-        lane = gateway.lane("toy@A1", model=model, embedder=HashEmbedder(), seed=1)
-        context = LaneContext(lane="toy@A1", stream="A1", top_k=2, directory=folder, gateway=lane)
-        memory = ToyMemory(context, model="m")
+        lane = gateway.lane("it@A1", model=model, embedder=HashEmbedder(), seed=1)
+        context = LaneContext(lane="it@A1", stream="A1", top_k=2, directory=folder, gateway=lane)
+        memory = system(context, model="m")
         try:
             yield memory
         finally:

@@ -10,6 +10,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from adapters.foreign.memory import ForeignMemory
 from adapters.memory import Request
 from simulator.errors import ConfigError, MemorySystemError, ModelError
 from simulator.events import Usage
@@ -22,23 +23,23 @@ pytestmark = pytest.mark.usefixtures("toy")
 ASKED = Request(text="tea cup", phase="R1", event_time_us=9000)
 
 
-async def texts(memory: ToyMemory) -> list[str]:
+async def texts(memory: ForeignMemory) -> list[str]:
     return [record.text for record in (await memory.answer(ASKED)).retrieved]
 
 
-def pid_of(memory: ToyMemory) -> int:
+def pid_of(memory: ForeignMemory) -> int:
     process = memory._lane._process
     assert process is not None
     return process.pid
 
 
-def kill(memory: ToyMemory) -> None:
+def kill(memory: ForeignMemory) -> None:
     process = memory._lane._process
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
 
 
-def _asked(memory: ToyMemory, old: int) -> list[Path]:
+def _asked(memory: ForeignMemory, old: int) -> list[Path]:
     """The folders of memories in a process that has followed the old one."""
     process = memory._lane._process
     folders = memory._lane._folder / "process" / "memories"
@@ -124,7 +125,7 @@ async def test_a_process_that_was_killed_comes_back_with_the_same_memories(
             await fork.aclose()
 
 
-async def test_a_call_in_which_the_process_dies_is_made_once_more(server: Server, tmp_path: Path) -> None:
+async def test_a_call_in_which_the_process_dies_is_made_again(server: Server, tmp_path: Path) -> None:
     async with toy_memory(server, tmp_path) as memory:
         await memory.ingest(segment(0, "red tea"))
         await memory.ingest(segment(1, "die:cup"))

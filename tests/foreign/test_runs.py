@@ -19,7 +19,7 @@ from adapters.foreign.catalogue import known
 from adapters.foreign.environment import installed
 from adapters.registry import parse_spec
 from simulator.models import system_identity
-from tests.cli.helpers import Ran, egostream, started
+from tests.cli.helpers import Ran, egostream, has, started, wait_for
 from tests.conftest import ROOT, skip_without
 from tests.foreign.helpers import TOY_KNOWN, wait_until
 from tests.models.server import Script, Server
@@ -92,6 +92,21 @@ async def test_a_run_goes_on_when_the_process_of_its_system_is_killed(server: Se
     assert "what the system prints" in (out / "logs" / "toy@W01_ADA.log").read_text()
     audit = await ran("audit", out)
     assert audit.code == 0, audit.out
+
+
+@pytest.mark.usefixtures("toy")
+async def test_a_run_that_was_killed_goes_on_with_the_same_memories(server: Server, tmp_path: Path) -> None:
+    await server.play(Script(delay_s=0.05))
+    arguments = run_of(TOY, server, tmp_path, "--out", tmp_path / "run")
+    with started(*arguments, cwd=ROOT) as run:
+        await anyio.to_thread.run_sync(wait_for, lambda: has(tmp_path / "run", "deltas"), run)
+        run.kill()
+    done = await ran(*arguments)
+    assert done.code == 0, done.err + done.out
+    assert done.out.splitlines()[0] == JUDGED
+    audit = await ran("audit", tmp_path / "run")
+    assert audit.code == 0, audit.out
+    assert not (tmp_path / "run" / "memories").exists()  # nor what the killed one left
 
 
 @pytest.mark.usefixtures("toy")
