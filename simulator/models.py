@@ -211,7 +211,7 @@ def system_identity(
     settings: Mapping[str, ModelSettings], systems: Iterable[SystemSpec], language: PromptLanguage
 ) -> dict[str, str]:
     """`memory.<label>` → the model and the prompts that a system asks it with; `embedder.<label>` → the model that
-    makes its vectors. Raises ConfigError."""
+    makes its vectors; `implementation.<label>` → what else makes it another system. Raises ConfigError."""
     found: dict[str, str] = {}
     for spec in systems:
         declared = capabilities(spec)
@@ -220,6 +220,8 @@ def system_identity(
             found[f"memory.{spec.label}"] = "; ".join((find_model(settings, declared.model).name, *prompts))
         if declared.embedder:
             found[f"embedder.{spec.label}"] = find_model(settings, declared.embedder, "embeddings").name
+        if declared.implementation:
+            found[f"implementation.{spec.label}"] = declared.implementation
     return found
 
 

@@ -97,7 +97,7 @@ async def agent_worker(
         if not attached:
             _check_same(spec, started)
             asks = system_identity(settings, [spec], language)
-            for use in (f"memory.{spec.label}", f"embedder.{spec.label}"):
+            for use in (f"{use}.{spec.label}" for use in ("memory", "embedder", "implementation")):
                 _check_identity(started, use, asks.get(use))
         anchors = await read_subjects(log, started.run) if declared.privileged else []
         # without a cache in a load: how fast it answers is no measure of a memory

@@ -19,7 +19,11 @@ class OracleMemory:
     what is right: it keeps these segments whole, and says what is right. Privileged: an upper bound and no competitor.
     Commits add nothing to what it was handed."""
 
-    capabilities = Capabilities(privileged=True, answers="run")
+    capabilities = Capabilities(
+        privileged=True,
+        answers="run",
+        exempt={"commit": "it is handed the evidence, and conversations add nothing to it"},
+    )
 
     __slots__ = ("_anchors_asked", "_anchors_of", "_context", "_evidence", "_probes_asked", "_store")
 

@@ -110,7 +110,7 @@ class RecencyMemory(SessionMemory):
     """Stores whole segments; answers with the newest, whatever is asked. `top_k`: how many an answer may name; the
     run's own unless given."""
 
-    capabilities = Capabilities(answers="run")
+    capabilities = Capabilities(answers="run", exempt={"retrieval": "it names the newest, whatever is asked"})
     __slots__ = ()
 
     def __init__(self, context: LaneContext, *, top_k: int | None = None) -> None:
@@ -120,7 +120,7 @@ class RecencyMemory(SessionMemory):
 class Bm25Memory(SessionMemory):
     """Stores whole segments; answers with the first by BM25 over stemmed English terms. `top_k`: as in recency."""
 
-    capabilities = Capabilities(answers="run")
+    capabilities = Capabilities(answers="run", exempt={"chinese": "its terms are stemmed English"})
     __slots__ = ()
 
     def __init__(self, context: LaneContext, *, top_k: int | None = None) -> None:
