@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from simulator.events import Metric, Outcome, Vote
+from simulator.events import Metric, Outcome, ProbeMetric, Vote
 from simulator.protocols.streammembench import METRICS
 
 if TYPE_CHECKING:
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     """One metric's votes. Cases that were never voted on are left out. `judge` is the model that cast them; empty: the
-    judges of a panel, one vote each. `unanimous`, `split` (a majority, and others) and `undecided` add up to `cases`;
-    `ties` are those undecided ones with as many passes as fails. `failed`: votes that gave no outcome. `agreement`:
-    mean share of the commonest outcome among all votes of a case. `with_verdict`: of a panel's judge, in which share of
-    the cases that both judged it says what the panel says."""
+    judges of a panel, one vote each. Votes agree in their outcome or, where they give one, in their mark. `unanimous`,
+    `split` (a majority, and others) and `undecided` add up to `cases`; of the undecided, `ties` are those whose two
+    commonest are as common. `failed`: votes that gave no outcome. `agreement`: mean share of the commonest among all
+    votes of a case. `with_verdict`: of a panel's judge, in which share of the cases that both judged it says what the
+    panel says."""
 
     judge: str
     metric: Metric
@@ -56,7 +57,7 @@ def agreements(rows: Iterable[Row]) -> tuple[Agreement, ...]:
     return tuple(
         _agreement(judge, metric, ballots[judge, metric], with_verdict.get((judge, metric), Counter()))
         for judge in order  # the panel first, then as they were given
-        for metric in METRICS
+        for metric in (*METRICS, *get_args(ProbeMetric))
         if (judge, metric) in ballots
     )
 
@@ -81,9 +82,10 @@ def _polls(votes: Sequence[Vote]) -> Iterator[tuple[str, Sequence[Vote]]]:
 def _agreement(
     judge: str, metric: Metric, cases: Sequence[Sequence[Vote]], verdicts: Mapping[bool, int]
 ) -> Agreement:
-    counted = [Counter[Outcome](vote.outcome for vote in votes) for votes in cases]
+    counted = [Counter(_said(vote) for vote in votes if vote.outcome != "unjudged") for votes in cases]
     sizes = [len(votes) for votes in cases]
-    most = [max(counts["pass"], counts["fail"]) for counts in counted]
+    ranked = [[count for _, count in counts.most_common(2)] for counts in counted]
+    most = [max(counts, default=0) for counts in ranked]
     unanimous = sum(top == size for top, size in zip(most, sizes, strict=True))
     decided = sum(2 * top > size for top, size in zip(most, sizes, strict=True))
     compared = sum(verdicts.values())
@@ -95,10 +97,15 @@ def _agreement(
         unanimous=unanimous,
         split=decided - unanimous,
         undecided=len(cases) - decided,
-        ties=sum(counts["pass"] == counts["fail"] > 0 for counts in counted),
-        failed=sum(counts["unjudged"] for counts in counted),
+        ties=sum(len(counts) == 2 and counts[0] == counts[1] for counts in ranked),
+        failed=sum(size - counts.total() for size, counts in zip(sizes, counted, strict=True)),
         agreement=sum(top / size for top, size in zip(most, sizes, strict=True)) / len(cases)
         if cases
         else 0.0,
         with_verdict=verdicts[True] / compared if compared else None,
     )
+
+
+def _said(vote: Vote) -> float | Outcome:
+    """What votes agree in: the mark where they give one, else the outcome."""
+    return vote.outcome if vote.value is None else vote.value

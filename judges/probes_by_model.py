@@ -11,15 +11,17 @@ from judges.choice import answered, read_letter
 from judges.judge import Judge, Judgment, ProbeCase
 from judges.rating import ProbeJudge, UnratedError
 from judges.rubrics import RatedMetric, RatingCase
-from simulator.events import Metric, ProbeMetric
+from simulator.events import Metric
 
-_RATED: Final[dict[ProbeMetric, RatedMetric]] = {
+RATED_BY: Final[dict[Metric, RatedMetric]] = {
     "qa": "qa",
     "memory_recall": "memory_recall",
     "helpful": "helpful",
     "open_accuracy": "open_answer",
     "open_accuracy_offline": "open_answer",
+    "gated_score": "rating",
 }
+"""Metric of probes → what a model rates for it."""
 
 
 class RatedJudge:
@@ -30,7 +32,7 @@ class RatedJudge:
         self._judge = judge
         self._rated = rated
         self.name: str = judge.name_of(rated)
-        self.metrics: frozenset[Metric] = frozenset(m for m, by in _RATED.items() if by == rated)
+        self.metrics: frozenset[Metric] = frozenset(m for m, by in RATED_BY.items() if by == rated)
 
     async def judge(self, case: ProbeCase) -> Judgment:
         """Rate one answer, or what it rests on."""

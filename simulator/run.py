@@ -20,6 +20,7 @@ from adapters.memory import LaneContext, MemorySystem, Responder
 from adapters.model import Model
 from adapters.prompt import prompt_language
 from adapters.registry import SystemSpec, capabilities, open_system
+from adapters.session_values import SessionTexts, SessionValued
 from consumers.agent import run_agent
 from consumers.calls import CallLimit, close_all
 from consumers.follow import Watcher, watched
@@ -231,8 +232,12 @@ class Opener:
             embedder_of=self._embedder_of,
             gateway=self._gateway_of(lane),
             language=prompt_language(identity["language"]),
+            ranked=self._started.protocol != "streammembench",
         )
-        return open_system(self._spec, context)
+        if identity.get("value") != "session":
+            return open_system(self._spec, context)
+        texts = SessionTexts()
+        return SessionValued(open_system(self._spec, replace(context, sessions=texts)), texts)
 
     def _model_of(self, name: str) -> Model:
         self._check(name, "model", self._declared.model)

@@ -130,12 +130,12 @@ async def test_a_system_that_asks_again_gets_another_answer_the_same_in_each_run
 
 async def test_what_a_client_sends_again_is_the_same_request(server: Server, tmp_path: Path) -> None:
     """It gave up waiting for the first answer, which comes all the same."""
-    script = Script(rule="tests.models.rules:drawn", delay_s=0.6)
+    script = Script(rule="tests.models.rules:drawn", delay_s=0.8)
     async with front(server, script, cache=tmp_path / "c.db") as there:
         lane = there.lane()
         async with (
             lane.stage(lane.lane, "ingest") as stage,
-            asking(lane, max_retries=3, timeout=0.3) as client,
+            asking(lane, max_retries=5, timeout=0.5) as client,
         ):
             assert (await said(client, "slow") or "").startswith("slow ")
         assert [asked.body["seed"] for asked in await server.asked()] == [SEED]

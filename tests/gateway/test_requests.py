@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.endpoints import ModelSettings
@@ -20,6 +20,14 @@ from adapters.gateway.requests import BadRequestError, read_chat, read_embed
 from adapters.model import Ask, Message
 
 SETTINGS = ModelSettings(base_url="http://h/v1", model="m", temperature=1.0, seed=99)
+ENDPOINT = Endpoint(
+    Caller("m", SETTINGS),
+    Wire(Connections("http://h/v1"), SETTINGS, None),
+    Tally(model="m", role="test"),
+    cache=None,
+    flights=Flights(),
+    offline=False,
+)
 HELLO = [{"role": "user", "content": "hello"}]
 OURS = {
     *("messages", "model", "n", "stream", "stream_options", "temperature", "seed", "response_format"),
@@ -42,17 +50,10 @@ def encoded(**fields: Any) -> bytes:
 
 
 def key_of(ask: Ask) -> bytes:
-    endpoint = Endpoint(
-        Caller("m", SETTINGS),
-        Wire(Connections("http://h/v1"), SETTINGS, None),
-        Tally(model="m", role="test"),
-        cache=None,
-        flights=Flights(),
-        offline=False,
-    )
-    return endpoint.key(ask)
+    return ENDPOINT.key(ask)
 
 
+@settings(deadline=None)
 @given(extra=st.dictionaries(names, st.none() | values, max_size=4))
 def test_any_parameter_reaches_the_server_and_the_key_and_nulls_are_as_if_left_away(
     extra: dict[str, Any],
