@@ -30,6 +30,7 @@ import msgspec
 
 from adapters.memory import Capabilities, Fork, LaneContext, MemorySystem
 from adapters.systems.full_context import FullContextMemory
+from adapters.systems.graph import GraphMemory
 from adapters.systems.http_agent import HttpMemory
 from adapters.systems.null import NullMemory
 from adapters.systems.oracle import OracleMemory
@@ -44,6 +45,7 @@ _BUILT_IN: Mapping[str, type[MemorySystem]] = MappingProxyType(
         "full_context": FullContextMemory,
         "rag_raw": RagRawMemory,
         "rag_ext": RagExtMemory,
+        "graph": GraphMemory,
         "http": HttpMemory,
     }
 )

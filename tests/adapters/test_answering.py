@@ -95,13 +95,22 @@ async def test_what_a_model_can_t_answer_is_an_error_and_no_answer() -> None:
 
 def given_to(model: FakeModel) -> LaneContext:
     anchors = (anchor(0, 0, "the blue cup is Jake's", "whose cup?", "wash it?"),)
-    return replace(context(anchors=anchors), responder=responder(model), model_of=FakeModel)
+    return replace(
+        context(anchors=anchors),
+        responder=responder(model),
+        model_of=FakeModel,
+        embedder_of=lambda name: HashEmbedder(),
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in available() if name != "http"])
 async def test_every_system_that_extracts_answers_by_the_model_instead(name: str) -> None:
     model = FakeModel()
-    needed = {"rag_ext": "rag_ext:model=fake,retrieval=bm25", "rag_raw": "rag_raw:retrieval=bm25"}
+    needed = {
+        "rag_ext": "rag_ext:model=fake,retrieval=bm25",
+        "rag_raw": "rag_raw:retrieval=bm25",
+        "graph": "graph:model=fake,embedder=fake",
+    }
     spec = needed.get(name, name)
     assert capabilities(spec).answers == "run"
     memory = open_system(spec, given_to(model))
