@@ -8,6 +8,7 @@ import msgspec
 
 from adapters.knowledge_graph import Graph, Key, Node
 from simulator.events import MemoryRecord
+from simulator.eventtime import format_event_time
 
 
 class FoundEntity(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,9 +38,10 @@ class Merge:
     """The nodes that one ingest or commit writes: new ones, and new versions of those that it says more about.
 
     Entities are one where their names are, but for case and white space; relations where their ends are. What is said
-    of a node is added to what was said before, a line each, unless it stands there already; a type stays as it was
-    given first. Ids are `origin/n0` (entities), `origin/r0` (relations) and `origin/c0` (chunks), in the order in which
-    they were found. A node's time is that of the newest text that added to it.
+    of a node is added to what was said before, a line each with its time, unless it stands there already; a type stays
+    as it was given first. So every version's text holds the time at which it was written, and what a branch wrote can
+    be told from what another did. Ids are `origin/n0` (entities), `origin/r0` (relations) and `origin/c0` (chunks), in
+    the order in which they were found. A node's time is that of the newest text that added to it.
     """
 
     def __init__(self, graph: Graph, origin: str) -> None:
@@ -75,9 +77,14 @@ class Merge:
             self._written["chunk", record.id] = Node(key=("chunk", record.id), record=record, on=tuple(named))
 
     def describe(self, key: Key, description: str) -> None:
-        """Say otherwise what was said of a node that is written."""
-        node = self._written[key]
-        self._written[key] = _described(node, description, node.record)
+        """Say in other words what is said of a node that is written. Where these are the words that the graph holds
+        already, it has not changed."""
+        node, stored = self._written[key], self._graph.get(key)
+        if stored is not None and description in _said(stored):
+            del self._written[key]
+            return
+        line = _line(description, node.record.event_time_us)
+        self._written[key] = _described(node, line, node.record)
 
     def _grow(
         self, key: Key, name: str, kind: str, said: str, event_time_us: int, on: tuple[Key, ...] = ()
@@ -89,11 +96,11 @@ class Merge:
             record_id = self._next_id("r" if on else "n")
             record = MemoryRecord(id=record_id, text="", event_time_us=event_time_us)
             node = Node(key=key, record=record, name=name, type=kind, on=on)
-        elif (not said or said in node.description.split("\n")) and (node.type or not kind):
+        elif not said or said in _said(node):
             return
-        lines = node.description.split("\n") if node.description else []
-        if said and said not in lines:
-            lines.append(said)
+        lines = [node.description] if node.description else []
+        if said:
+            lines.append(_line(said, event_time_us))
         record = msgspec.structs.replace(
             node.record,
             event_time_us=max(node.record.event_time_us, event_time_us),
@@ -116,6 +123,15 @@ def entity_key(name: str) -> Key:
 def one_line(text: str) -> str:
     """The text with single spaces for white space."""
     return " ".join(text.split())
+
+
+def _line(said: str, event_time_us: int) -> str:
+    return f"[{format_event_time(event_time_us)}] {said}"
+
+
+def _said(node: Node) -> list[str]:
+    """What is said of a node, without the times."""
+    return [line.partition("] ")[2] for line in node.description.split("\n")]
 
 
 def _described(node: Node, description: str, record: MemoryRecord) -> Node:

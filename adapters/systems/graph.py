@@ -25,6 +25,7 @@ from simulator.eventtime import format_event_time
 
 GRAPH_EXTRACT_PROMPT: Final = "graph_extract_v1"
 GRAPH_SUMMARY_PROMPT: Final = "graph_summary_v1"
+NO_DESCRIPTION: Final = "its answers hold no description"
 
 T = TypeVar("T")
 
@@ -40,7 +41,8 @@ class GraphMemory:
     the request and what hangs together with that.
 
     It follows the graph memory that RealMem compares (Hu et al. 2026, arXiv 2601.01280): one chunk a segment, merging
-    by name, descriptions that accumulate, dense search for entities and chunks, one step along the graph.
+    by name, descriptions that accumulate (here with their times), dense search for entities and chunks, one step along
+    the graph.
 
     `model`: the configured model that extracts, and that shortens a description of more than `description_tokens`
     tokens; temperature 0 and the run's seed. `observations`: so many in one chunk, for models with a short context; by
@@ -156,8 +158,10 @@ class GraphMemory:
 
     async def _summarise(self, node: Node) -> tuple[str, Usage]:
         messages = self._summary_prompt.messages(about=node.name, descriptions=node.description)
-        summary, usage = await self._ask_for(messages, Summary, "its answers hold no description")
-        return one_line(summary.description) or node.description, usage
+        summary, usage = await self._ask_for(messages, Summary, NO_DESCRIPTION)
+        if not (description := one_line(summary.description)):
+            raise ModelError(self._model.name, "nonsense", NO_DESCRIPTION)
+        return description, usage
 
     async def _ask_for(self, messages: tuple[Message, ...], kind: type[T], otherwise: str) -> tuple[T, Usage]:
         ask = Ask(messages=messages, temperature=0.0, seed=self._context.seed)

@@ -20,6 +20,8 @@ from tests.adapters.helpers import HashEmbedder, context, segment
 from tests.models.fakes import FakeModel, Says, down
 from tests.models.server import Script, scripted_server
 
+THEN = "[1970-01-01 00:00:00]"
+
 
 def section(ask: Ask, name: str) -> str:
     return ask.messages[1].content.partition(f"<{name}>\n")[2].partition(f"\n</{name}>")[0]
@@ -59,11 +61,11 @@ async def test_a_delta_is_the_new_nodes_with_ids_and_times_of_their_own() -> Non
     memory, model = memory_of()
     delta = await memory.ingest(segment(3, "Anna in Lyon", "Ben in Lyon"))
     assert delta.records == (
-        MemoryRecord(id="s3/n0", text="Anna (person): Anna told where", event_time_us=3001),
-        MemoryRecord(id="s3/n1", text="Ben (person): Ben told where", event_time_us=3001),
-        MemoryRecord(id="s3/n2", text="Lyon (place): a place", event_time_us=3001),
-        MemoryRecord(id="s3/r0", text="Anna — Lyon: Anna lives in Lyon", event_time_us=3001),
-        MemoryRecord(id="s3/r1", text="Ben — Lyon: Ben lives in Lyon", event_time_us=3001),
+        MemoryRecord(id="s3/n0", text=f"Anna (person): {THEN} Anna told where", event_time_us=3001),
+        MemoryRecord(id="s3/n1", text=f"Ben (person): {THEN} Ben told where", event_time_us=3001),
+        MemoryRecord(id="s3/n2", text=f"Lyon (place): {THEN} a place", event_time_us=3001),
+        MemoryRecord(id="s3/r0", text=f"Anna — Lyon: {THEN} Anna lives in Lyon", event_time_us=3001),
+        MemoryRecord(id="s3/r1", text=f"Ben — Lyon: {THEN} Ben lives in Lyon", event_time_us=3001),
         MemoryRecord(id="s3/c0", text="Anna in Lyon\nBen in Lyon", event_time_us=3001),
     )
     assert delta.usage == Usage(prompt_tokens=10, completion_tokens=2, calls=1)
@@ -74,17 +76,25 @@ async def test_a_delta_is_the_new_nodes_with_ids_and_times_of_their_own() -> Non
 
 
 async def test_what_is_said_again_changes_nothing_and_what_is_new_is_added() -> None:
-    said = iter((found("Anna//likes tea"), found(" ANNA /person/likes tea", "anna/x/owns a cup")))
+    said = iter(
+        (
+            found("Anna//likes tea"),
+            found(" ANNA /person/likes tea", "anna/person/owns a cup", "anna/x/owns a cup"),
+        )
+    )
     memory, _ = memory_of(lambda ask: next(said))
     await memory.ingest(segment(0, "x"))
     delta = await memory.ingest(segment(1, "y"))
     assert delta.records == (
         MemoryRecord(
-            id="s0/n0", text="Anna (person): likes tea\nowns a cup", event_time_us=1000, op="update"
+            id="s0/n0",
+            text=f"Anna (person): {THEN} likes tea\n{THEN} owns a cup",
+            event_time_us=1000,
+            op="update",
         ),
         MemoryRecord(id="s1/c0", text="y", event_time_us=1000),
     )
-    assert delta.stored_bytes == len("y (person)\nowns a cup") + 4 * HashEmbedder.dimensions
+    assert delta.stored_bytes == len(f"y (person)\n{THEN} owns a cup") + 4 * HashEmbedder.dimensions
     again, _ = memory_of(lambda ask: found("Anna//likes tea"))
     await again.ingest(segment(0, "x"))
     assert [r.id for r in (await again.ingest(segment(1, "y"))).records] == ["s1/c0"]
@@ -118,18 +128,23 @@ async def test_a_segment_is_asked_in_parts_where_the_model_s_context_is_short() 
 async def test_a_description_over_the_budget_is_shortened_by_one_more_call() -> None:
     def says(ask: Ask) -> str:
         if "<descriptions>" in ask.messages[1].content:
-            return json.dumps({"description": f"in short:\n{len(section(ask, 'descriptions').splitlines())}"})
+            return json.dumps({"description": "in\nshort"})
         return found(f"Anna/person/{section(ask, 'chunk')}")
 
-    memory, model = memory_of(says, description_tokens=10)
+    memory, model = memory_of(says, description_tokens=15)
     first = await memory.ingest(segment(0, "she likes the green tea"))
     assert first.usage.calls == 1
     second = await memory.ingest(segment(1, "she owns a blue cup"))
     assert second.usage.calls == 2
     assert second.records[0] == MemoryRecord(
-        id="s0/n0", text="Anna (person): in short: 2", event_time_us=1000, op="update"
+        id="s0/n0", text=f"Anna (person): {THEN} in short", event_time_us=1000, op="update"
     )
-    assert "<about>Anna</about>" in model.prompts()[-1]
+    asked = model.prompts()[-1]
+    assert "<about>Anna</about>" in asked
+    assert f"{THEN} she likes the green tea\n{THEN} she owns a blue cup" in asked
+    third = await memory.ingest(segment(2, "she has " + "many " * 20))
+    assert [record.id for record in third.records] == ["s2/c0"]  # the description came out as it was
+    assert third.usage.calls == 2
 
 
 async def test_a_failure_of_any_call_leaves_the_memory_as_it_was() -> None:
@@ -139,7 +154,7 @@ async def test_a_failure_of_any_call_leaves_the_memory_as_it_was() -> None:
             return down()
         return "Shure's secret" if "nonsense" in asked else found("Anna//likes many things")
 
-    memory, model = memory_of(says, observations=1, description_tokens=10)
+    memory, model = memory_of(says, observations=1, description_tokens=15)
     await memory.ingest(segment(0, "a"))
     asked = Request(text="a", phase="R1")
     before = await memory.answer(asked)
@@ -173,7 +188,7 @@ async def test_a_fork_and_its_origin_don_t_see_each_other_s_nodes() -> None:
     fork = memory.fork()
     turns = (Turn(role="user", text="Anna in Bonn"), Turn(role="assistant", text="Ben in Rome"))
     delta = await fork.commit(Interaction(id="i", turns=turns, event_time_us=1))
-    assert ("i/r0", "Anna — Bonn: Anna lives in Bonn") in [(r.id, r.text) for r in delta.records]
+    assert ("i/r0", f"Anna — Bonn: {THEN} Anna lives in Bonn") in [(r.id, r.text) for r in delta.records]
     await memory.ingest(segment(1, "Anna in Oslo"))
     asked = Request(text="Anna", phase="R1")
     on_fork, on_main = await fork.answer(asked), await memory.answer(asked)
