@@ -7,6 +7,7 @@ Needs numpy and openai, which the systems bring, so only drivers import it.
 from __future__ import annotations
 
 import contextvars
+import importlib
 import importlib.util
 import sys
 import threading
@@ -19,13 +20,13 @@ from types import ModuleType
 from typing import Any, Final, Self
 
 import numpy as np
-import openai
 from numpy.typing import NDArray
 
 from .driver import Message, Settings, moment
 
 Vectors = NDArray[np.float32]
 
+openai: Any = importlib.import_module("openai")
 sys.dont_write_bytecode = True  # a checkout is the user's: nothing is written into it
 
 _inside: contextvars.ContextVar[Inside] = contextvars.ContextVar("inside")
@@ -89,7 +90,7 @@ def inside() -> Inside:
 
 
 def _client(settings: Settings) -> Any:
-    """An OpenAI client that asks once, at temperature 0 and the memory's seed, and fails past what catches Exceptions."""
+    """An OpenAI client that asks once, at temperature 0 and the memory's seed, and raises ModelFailed."""
     client = openai.OpenAI(base_url=settings.base_url, api_key="unused", max_retries=0, http_client=_http)
     post = client.post
 
