@@ -27,11 +27,10 @@ from .driver import Message, Settings, moment
 Vectors = NDArray[np.float32]
 
 openai: Any = importlib.import_module("openai")
-sys.dont_write_bytecode = True  # a checkout is the user's: nothing is written into it
-
 _inside: contextvars.ContextVar[Inside] = contextvars.ContextVar("inside")
-# One pool of connections for all memories. The gateway keeps the deadlines and tries again.
-_http = openai.DefaultHttpxClient(trust_env=False, verify=False, timeout=None)
+# One pool of connections for all memories, since a client of its own for each fork would load certificates each time.
+# The gateway keeps the deadlines and tries again.
+_http = openai.DefaultHttpxClient(timeout=None)
 
 
 class ModelFailed(BaseException):

@@ -2,7 +2,7 @@
 the repository, to each chunk of text, and inserts, updates and deletes items of a bank.
 
 The controller that picks skills for a chunk was trained; it needs torch and weights that are not in the repository, so
-the executor is given all skills, as its authors' evaluation is given seven of nine.
+the executor is given all skills.
 """
 
 from __future__ import annotations
