@@ -30,6 +30,7 @@ from typing import Literal, Protocol, Self, runtime_checkable
 import msgspec
 
 from adapters.embedder import Embedder
+from adapters.gateway import LaneGateway
 from adapters.model import Model
 from adapters.prompt import PromptLanguage
 from simulator.errors import ConfigError
@@ -101,7 +102,10 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a memory system declares. `fork`: how its branches can be made, see above. `privileged`: it is handed
     the evidence, so it is an upper bound and no competitor. `answers`: `run`, it answers by `LaneContext.responder`
     from what it found; `own`, it answers by itself. `model`: the configured model that its ingests and commits ask;
-    `prompts`: those of `adapters/prompts` that it asks with; `embedder`: the configured one that makes its vectors."""
+    `prompts`: those of `adapters/prompts` that it asks with; `embedder`: the configured one that makes its vectors.
+    `gateway`: it asks them over HTTP, by `LaneContext.gateway`; without an `embedder` its vectors are the bundled
+    encoder's. `folder`: it needs `LaneContext.directory`, though it forks. `implementation`: what else makes it another
+    system, such as a version; stands in the run's identity."""
 
     fork: Fork = "cheap"
     privileged: bool = False
@@ -109,11 +113,19 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     prompts: tuple[str, ...] = ()
     embedder: str = ""
+    gateway: bool = False
+    folder: bool = False
+    implementation: str = ""
 
     @property
     def asks(self) -> bool:
         """Whether it asks any configured model."""
         return bool(self.model or self.embedder)
+
+    @property
+    def in_folder(self) -> bool:
+        """Whether each memory is made with a folder."""
+        return self.folder or self.fork != "cheap"
 
 
 class Responder(Protocol):
@@ -129,10 +141,12 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
 
     `responder`: how answers are made from records; None stands for extraction under the word budget
     (`adapters.responder.respond` is the way to it). `model_of`, `embedder_of`: the configured model of a name (raises
-    ConfigError). `language`: in which models are asked.
+    ConfigError). `gateway`: the same models over HTTP (docs/gateway.md), for a system that declares it.
+    `language`: in which models are asked.
 
     `directory`: a folder of this one memory's own, for systems that declare another `fork` than `cheap`: empty, or a
-    copy of the one of the memory that it branches from. It is deleted once the memory is closed and needed no more.
+    copy of the one of the memory that it branches from. It is deleted once the memory is closed and needed no more. For
+    those that fork and declare `folder`: one for the lane's memory and all its forks.
     """
 
     lane: str
@@ -145,6 +159,7 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     responder: Responder | None = None
     model_of: Callable[[str], Model] | None = None
     embedder_of: Callable[[str], Embedder] | None = None
+    gateway: LaneGateway | None = None
     language: PromptLanguage = "en"
 
     def model(self, name: str) -> Model:

@@ -32,11 +32,17 @@ def load(name: str, path: Path) -> ModuleType:
     return module
 
 
+def _end_group(asked_to_end: threading.Event) -> None:
+    """Kill what the system has started and left; and this process, whose work is done."""
+    if asked_to_end.is_set() and os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+
+
 def main() -> None:
     """Serve until standard input ends."""
     sys.path[:] = [place for place in sys.path if Path(place).resolve() != HERE]
-    if os.getpgrp() == os.getpid():
-        atexit.register(os.killpg, 0, signal.SIGKILL)  # the last of all that is done at exit
+    asked_to_end = threading.Event()
+    atexit.register(_end_group, asked_to_end)  # the first to be registered is the last to be called
     ready = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     load(NAME, HERE / "__init__.py")
@@ -51,6 +57,7 @@ def main() -> None:
     def watch() -> None:
         while sys.stdin.read(4096):
             pass
+        asked_to_end.set()
         overdue = threading.Timer(GRACE_S, os.kill, (os.getpid(), signal.SIGKILL))
         overdue.daemon = True
         overdue.start()
