@@ -11,12 +11,12 @@ from typing import Any
 
 import httpx
 import msgspec
-from adapters.foreign.environment import installed
-from adapters.foreign.process import ForeignProcess, start_process
-from adapters.foreign.sources import variable_of
 
 from adapters.foreign.catalogue import known
+from adapters.foreign.environment import installed
 from adapters.foreign.host.memories import Task
+from adapters.foreign.process import ForeignProcess, start_process
+from adapters.foreign.sources import variable_of
 from simulator.events import MemoryRecord, RetrievedRecord, Turn
 from tests.conftest import ROOT, skip_without
 from tests.models.server import Script, Server

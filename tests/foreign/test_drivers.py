@@ -24,7 +24,7 @@ from tests.foreign.hosts import (
     running_host,
     script_for,
 )
-from tests.models.server import Server, Step
+from tests.models.server import Does, Server, Step
 
 pytestmark = pytest.mark.parametrize("name", ["amem", "memoryos", "memskill"])
 
@@ -43,6 +43,10 @@ DAYS = (
 
 async def live(memory: Memory) -> list[tuple[MemoryRecord, ...]]:
     return [await memory.ingest(number, *texts) for number, texts in enumerate(DAYS, 1)]
+
+
+def files_of(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
 
 
 async def refusal(memory: Memory) -> str:
@@ -170,14 +174,14 @@ async def test_all_that_is_written_is_in_the_folder_and_no_log_holds_what_was_li
     await server.play(script_for(name))
     source = checkout(name)
     assert source is not None
-    before = sorted(source.rglob("*"))
+    before = {path.name for path in source.rglob("*")}
     async with running_host(name, server, tmp_path) as host:
         memory = await host.memory("lane/0")
         await live(memory)
         await memory.search("the passport", 20)
-        assert {path.name for path in tmp_path.iterdir()} == {"host", "host.log"}
+        assert files_of(tmp_path) == {"host", "host.log"}
         assert "passport" not in host.log.read_text()
-    assert sorted(source.rglob("*")) == before
+    assert {path.name for path in source.rglob("*")} == before
 
 
 async def test_memories_that_are_called_at_once_never_mix(name: str, server: Server, tmp_path: Path) -> None:
@@ -227,6 +231,19 @@ async def test_a_model_that_is_down_fails_the_call_at_once_and_leaves_no_trace(
         found = await memory.search("the telescope", 20)
         assert "telescope" in str(found)
         assert "Error" not in texts(memory.held)
+
+
+@pytest.mark.parametrize("does", ["wrong_shape", "not_json"])
+async def test_an_answer_of_another_shape_fails_the_call(
+    name: str, does: Does, server: Server, tmp_path: Path
+) -> None:
+    await server.play(script_for(name))
+    async with running_host(name, server, tmp_path) as host:
+        memory = await host.memory("lane/0")
+        await live(memory)
+        await server.play(script_for(name, faults=(Step(does=does),), fault_share=1.0))
+        with pytest.raises(RefusedError):
+            await memory.ingest(10, "Alice: the telescope stands upstairs")
 
 
 async def test_many_segments(name: str, server: Server, tmp_path: Path) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from simulator.events import Turn
-from tests.foreign.hosts import START_US, RefusedError, prompts, running_host, script_for
-from tests.models.server import Server, Step
+from tests.foreign.hosts import START_US, prompts, running_host, script_for
+from tests.models.server import Server
 
 FEW = {"short_term_capacity": "2"}
 
@@ -138,17 +136,6 @@ async def test_a_turn_without_an_answer_is_not_lost(server: Server, tmp_path: Pa
         for number in range(2, 8):
             await memory.ingest(number, f"candles {number}")
         assert any(record.text.startswith("User: Right.") for record in memory.held.values())
-
-
-async def test_an_answer_without_a_text_is_no_overview(server: Server, tmp_path: Path) -> None:
-    await server.play(script_for("memoryos"))
-    async with running_host("memoryos", server, tmp_path, options=FEW) as host:
-        memory = await host.memory("lane/0")
-        await memory.ingest(1, "passport lost")
-        await memory.ingest(2, "violin lesson")
-        await server.play(script_for("memoryos", steps=(Step(does="wrong_shape"),)))
-        with pytest.raises(RefusedError, match="its answer has no text"):
-            await memory.ingest(3, "orchids")
 
 
 async def test_one_text_is_embedded_once_a_call(server: Server, tmp_path: Path) -> None:

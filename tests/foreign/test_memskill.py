@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simulator.events import Turn
 from tests.foreign.hosts import prompts, running_host, script_for
-from tests.models.server import Server
+from tests.models.server import Server, Step
 
 
 async def test_items_are_inserted_updated_and_deleted(server: Server, tmp_path: Path) -> None:
@@ -61,7 +61,8 @@ async def test_all_skills_that_act_are_applied(server: Server, tmp_path: Path) -
 
 
 async def test_an_answer_without_an_action_stores_nothing(server: Server, tmp_path: Path) -> None:
-    await server.play(script_for("memskill", rule="tests.models.rules:verdict"))
+    says = Step(say="There is nothing to remember here.")
+    await server.play(script_for("memskill", steps=(Step(), says)))
     async with running_host("memskill", server, tmp_path) as host:
         memory = await host.memory("lane/0")
         assert await memory.ingest(1, "passport is lost") == ()

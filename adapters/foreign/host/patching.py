@@ -77,6 +77,8 @@ class Inside:
             new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
             if new:
                 said = self.client.embeddings.create(model=self._embedder, input=new, encoding_format="float")
+                if len(said.data) != len(new):
+                    raise ModelFailed(f"it made {len(said.data)} vectors of {len(new)} texts")
                 for item in said.data:
                     vector = np.asarray(item.embedding, dtype=np.float32)
                     self._vectors[new[item.index]] = vector / max(float(np.linalg.norm(vector)), 1e-12)
@@ -97,12 +99,21 @@ def _client(settings: Settings) -> Any:
         if path == "/chat/completions":
             body = {**body, "temperature": 0.0, "seed": settings.seed}
         try:
-            return post(path, body=body, **rest)
-        except openai.OpenAIError as error:
+            said = post(path, body=body, **rest)
+        except (openai.OpenAIError, ValueError) as error:
             raise ModelFailed(str(error)) from error
+        if path == "/chat/completions" and not _has_text(said):
+            raise ModelFailed("its answer has no text")
+        return said
 
     client.post = asking
     return client
+
+
+def _has_text(completion: Any) -> bool:
+    choices = getattr(completion, "choices", None) or [None]
+    message = getattr(choices[0], "message", None)
+    return isinstance(getattr(message, "content", None), str)
 
 
 class CurrentClient:

@@ -22,7 +22,6 @@ from ..patching import (
     SPEAKERS,
     CurrentClient,
     Inside,
-    ModelFailed,
     SentenceTransformer,
     Threads,
     Vectors,
@@ -41,7 +40,6 @@ NOTED: Final = "Noted."
 
 _LOADING: Final = threading.Lock()
 _MODULES: Final = ("utils", "short_term", "mid_term", "long_term", "updater", "retriever", "memoryos")
-_EXCUSE: Final = "Error: Could not get response from LLM."
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
 _USER: Final = "user"
 
@@ -61,25 +59,12 @@ def _package(source: Path) -> Any:
     for name in _MODULES:
         module = vars(importlib.import_module(f"memoryos.{name}"))
         module.update({name: patch for name, patch in patches.items() if name in module}, print=silent)
-    client: Any = importlib.import_module("memoryos.utils").OpenAIClient
-    client.chat_completion = _without_excuses(client.chat_completion)
     return package
 
 
 def _embedding(text: str, *_: object, **__: object) -> Vectors:
     vector: Vectors = inside().embed([text])[0]
     return vector
-
-
-def _without_excuses(ask: Any) -> Any:
-    @functools.wraps(ask)
-    def asking(*arguments: Any, **named: Any) -> Any:
-        said = ask(*arguments, **named)
-        if said == _EXCUSE:
-            raise ModelFailed("its answer has no text")
-        return said
-
-    return asking
 
 
 class _Item(NamedTuple):
@@ -147,14 +132,9 @@ class MemoryOS:
         found, and the profile. They take turns, so that each kind is there however few are wanted. MemoryOS gives
         orders and no scores: the score is 1 / rank."""
         names = {id(item.state): item.native for item in itertools.chain(*self._items())}
-        retriever, sessions = self._system.retriever, self._system.mid_term_memory
-        retriever.retrieval_queue_capacity = top_k
-        sessions.save = silent  # the visits that it counts are those of a fork
-        try:
-            with self._inside.called(now_us):
-                found = retriever.retrieve_context(text, _USER, top_k_knowledge=top_k)
-        finally:
-            del sessions.save
+        self._system.retriever.retrieval_queue_capacity = top_k
+        with self._inside.called(now_us):
+            found = self._system.retriever.retrieve_context(text, _USER, top_k_knowledge=top_k)
         kinds = (
             reversed(self._system.short_term_memory.get_all()),
             found["retrieved_pages"],
@@ -205,8 +185,8 @@ class MemoryOS:
         return texts + 4 * sum(len(item.state.get(name, ())) for item in items for name in names)
 
     def fork(self, settings: Settings) -> MemoryOS:
-        """Copies what later changes alter in place, and the page with which it compares the next one, which is in no
-        file; a vector is never altered, and the files are written by the next change."""
+        """Copies what later changes alter in place: a vector never is. A copy writes no files: a file is written whole,
+        several times a change, and nobody reads those of a trajectory."""
         child = copy.copy(self)
         child._inside = self._inside.fork(settings)
         mine, its = self._system, child._opened(settings)
@@ -223,6 +203,13 @@ class MemoryOS:
             new.user_profiles = {user: dict(profile) for user, profile in old.user_profiles.items()}
             new.knowledge_base.extend(old.knowledge_base)
             new.assistant_knowledge.extend(old.assistant_knowledge)
+        for part in (
+            "short_term_memory",
+            "mid_term_memory",
+            "user_long_term_memory",
+            "assistant_long_term_memory",
+        ):
+            getattr(its, part).save = silent
         its.updater.last_evicted_page_for_continuity = copy.copy(
             mine.updater.last_evicted_page_for_continuity
         )
