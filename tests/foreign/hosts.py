@@ -31,14 +31,16 @@ MINUTE_US = 60_000_000
 def script_for(name: str, **changes: Any) -> Script:
     """A model server that answers a system's prompts."""
     script = Script(
-        rule=f"tests.foreign.rules:{name}", vectors="tests.foreign.rules:bag", dimensions=DIMENSIONS
+        rule=f"tests.foreign.rules:{name.partition(':')[0]}",
+        vectors="tests.foreign.rules:bag",
+        dimensions=DIMENSIONS,
     )
     return msgspec.structs.replace(script, **changes)
 
 
 def checkout(name: str) -> Path | None:
     """Where a system's source is. Skips where it is not."""
-    about = known(name)
+    about = known(name.partition(":")[0])
     if about.source is None:
         return None
     named = os.environ.get(variable_of(about)) or ROOT.parent / "shared" / "memsys" / SOURCES[name]
@@ -141,9 +143,10 @@ class Host:
 async def running_host(
     name: str, server: Server, folder: Path, top_k: int = 10, options: Mapping[str, str] | None = None
 ) -> AsyncIterator[Host]:
-    """The host of a system, each memory of which asks the server under an address of its own. Skips where the system
-    is not installed."""
-    about = known(name)
+    """The host of a system, each memory of which asks the server under an address of its own. `name`: may go on with
+    `:option=value`. Skips where the system is not installed."""
+    about = known(name.partition(":")[0])
+    given = dict(option.split("=") for option in name.partition(":")[2].split(",") if option)
     source = checkout(name)
     environment = installed(about)
     if environment is None:
@@ -158,7 +161,7 @@ async def running_host(
         dimensions=DIMENSIONS,
         seed=7,
         source=None if source is None else str(source),
-        options=options or {},
+        options={**given, **(options or {})},
     )
     process = await start_process(Path(environment.python), task, about.environment, log)
     host = Host(process, directory, log, top_k)

@@ -113,3 +113,22 @@ def memskill(body: dict[str, Any]) -> str:
         else:
             blocks.append(f"ACTION: INSERT\nMEMORY_ITEM: On {date}: {line}")
     return "\n\n".join(blocks)
+
+
+# --- MemOS ----------------------------------------------------------------------------------------------------------
+
+
+def memos(body: dict[str, Any]) -> str:
+    """Each line is a memory, of the user by turns."""
+    asked = _asked(body).rpartition("\nConversation:\n")[2]
+    lines = re.findall(r"^(\w+): ?\[(.*?)\]: (.*)$", asked, re.M)
+    memories = [
+        {
+            "key": " ".join(words(text)[:2]),
+            "memory_type": ("LongTermMemory", "UserMemory")[place % 2],
+            "value": f"On {at} the {role} said: {text}",
+            "tags": words(text)[:3],
+        }
+        for place, (role, at, text) in enumerate(lines)
+    ]
+    return json.dumps({"memory list": memories, "summary": f"{len(memories)} things were said."})
