@@ -136,8 +136,10 @@ class Graph:
         rows = _Rows(parts)
         scores = dense.scores([(part.trunk.vectors, part.length) for part in parts], vector)
 
+        score_of: list[float] = scores.tolist()
+
         def ranked(candidates: Iterable[int]) -> list[int]:
-            return sorted(candidates, key=lambda row: (-scores[row], row))[:k]
+            return sorted(candidates, key=lambda row: (-score_of[row], row))[:k]
 
         entities = self._nearest("entity", scores, rows, k)
         chunks = self._nearest("chunk", scores, rows, k)
@@ -147,7 +149,7 @@ class Graph:
         ends = (self._row(end) for relation in relations for end in rows[relation].on)
         others = list(dict.fromkeys(row for row in ends if row is not None and row not in entities))[:k]
         rankings = (entities, chunks, relations, naming, others)
-        fused = fuse([[Hit(row, float(scores[row])) for row in ranking] for ranking in rankings], k)
+        fused = fuse([[Hit(row, score_of[row]) for row in ranking] for ranking in rankings], k)
         return [Found(rows[hit.row], hit.score) for hit in fused]
 
     # --- what is seen -----------------------------------------------------------------------------------------
