@@ -63,9 +63,10 @@ async def test_a_hot_session_becomes_a_profile_and_knowledge(server: Server, tmp
         knowledge = [r for r in memory.held.values() if "(Recorded: 2001-06-01 08:" in r.text]
         assert len(profiles) == 1
         assert any("Assistant took note" in record.text for record in knowledge)
-        assert any("dumplings supper" in record.text for record in knowledge)
-        found = await memory.search("dumplings", 20)
-        assert {profiles[0].id, *(record.id for record in knowledge)} <= {record.id for record in found}
+        facts = {record.id for record in knowledge if "dumplings supper" in record.text}
+        assert facts
+        found = await memory.search("dumplings for supper", 20)
+        assert {profiles[0].id, *facts} <= {record.id for record in found}
 
 
 async def test_the_newest_turn_is_found_first_whatever_is_asked(server: Server, tmp_path: Path) -> None:
