@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from adapters.embedder import default_embedder
-from adapters.foreign.catalogue import Known, catalogue, known
+from adapters.foreign.catalogue import Known, catalogue
 from adapters.foreign.environment import must_be_installed
 from adapters.foreign.host.memories import Task
 from adapters.foreign.lane import ForeignLane
@@ -32,7 +32,8 @@ class ForeignMemory:
 
     __slots__ = ("_closed", "_context", "_lane", "_state")
 
-    system: ClassVar[str]
+    about: ClassVar[Known]
+    """What is known of the system."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class ForeignMemory:
         top_k: int | None = None,
         **options: str,
     ) -> None:
-        about = known(self.system)
+        about = self.about
         if not model:
             raise ConfigError(
                 f"{about.name} needs a model: --system {about.name}:model=NAME, a model of --models"
@@ -88,7 +89,7 @@ class ForeignMemory:
             embedder="" if embedder == BUNDLED else embedder,
             folder=True,
             gateway=True,
-            implementation=_implementation(known(cls.system), source) if model else "",
+            implementation=_implementation(cls.about, source) if model else "",
         )
 
     async def prepare(self) -> None:
@@ -135,7 +136,7 @@ def foreign_systems() -> dict[str, type[ForeignMemory]]:
         name: type(
             f"{name.title()}Memory",
             (ForeignMemory,),
-            {"__slots__": (), "__doc__": about.about, "system": name},
+            {"__slots__": (), "__doc__": about.about, "about": about},
         )
         for name, about in catalogue().items()
     }

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from adapters.foreign import memory
-from adapters.foreign.environment import Environment
 from adapters.foreign.process import ForeignProcess
-from tests.foreign.helpers import TOY_KNOWN, start_toy
+from tests.foreign.helpers import install_toy, start_toy
 from tests.models.server import Server, running_server
 
 
@@ -28,8 +25,8 @@ async def host(server: Server, tmp_path: Path) -> AsyncIterator[ForeignProcess]:
 
 
 @pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The toy is known, and installed."""
-    ours = Environment(python=sys.executable, python_version="3.11")
-    monkeypatch.setattr(memory, "known", {"toy": TOY_KNOWN}.__getitem__)
-    monkeypatch.setattr(memory, "must_be_installed", lambda known: ours)
+def toy(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The toy is installed."""
+    folder = tmp_path_factory.mktemp("systems")
+    install_toy(folder)
+    monkeypatch.setenv("EGOSTREAM_SYSTEMS", str(folder))

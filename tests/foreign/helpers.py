@@ -9,8 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from adapters.endpoints import Models, ModelSettings
 from adapters.foreign.catalogue import Known
+from adapters.foreign.environment import Environment
 from adapters.foreign.host.memories import Task
 from adapters.foreign.memory import ForeignMemory
 from adapters.foreign.process import ForeignProcess, start_process
@@ -79,7 +82,15 @@ class ToyMemory(ForeignMemory):
     """A toy."""
 
     __slots__ = ()
-    system = "toy"
+    about = TOY_KNOWN
+
+
+def install_toy(folder: Path) -> None:
+    """As if it had been, into `$EGOSTREAM_SYSTEMS`; our own environment is the toy's."""
+    made = Environment(python=sys.executable, python_version="3.11")
+    place = folder / f"toy-{TOY_KNOWN.pins_digest}"
+    place.mkdir(parents=True)
+    (place / "installed.json").write_bytes(msgspec.json.encode(made))
 
 
 @asynccontextmanager

@@ -35,6 +35,19 @@ def _between(text: str, start: str, end: str = r"\Z") -> str:
     return found[1].strip()
 
 
+# --- Mem0 -----------------------------------------------------------------------------------------------------------
+
+
+def mem0(body: dict[str, Any]) -> str:
+    """A memory for each line of what is new."""
+    new = re.search(r"## New Messages\n(.*?)\n+## ", body["messages"][-1]["content"], re.DOTALL)
+    lines = new[1].splitlines() if new else []
+    found = [
+        {"id": str(i), "text": line.removeprefix("user: ")} for i, line in enumerate(lines) if line.strip()
+    ]
+    return json.dumps({"memory": [{**memory, "attributed_to": "user"} for memory in found]})
+
+
 # --- A-Mem ----------------------------------------------------------------------------------------------------------
 
 
