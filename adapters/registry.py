@@ -6,6 +6,7 @@
     mypackage.module:MyMemory                 your own class
     mypackage.module:MyMemory:per_segment=20  with options
     http:url=http://127.0.0.1:8000            an HTTP server, in any language (docs/http-agent.md)
+    mem0:model=NAME                           a system that others have published (docs/systems.md)
 
 A class is called as `MyMemory(context, **options)` with the lane's `LaneContext`; it keeps the
 `MemorySystem` protocol. Its options are its keyword-only parameters (or, without any, all parameters after
@@ -28,6 +29,7 @@ from typing import Any
 
 import msgspec
 
+from adapters.foreign.memory import foreign_systems
 from adapters.memory import Capabilities, Fork, LaneContext, MemorySystem
 from adapters.systems.full_context import FullContextMemory
 from adapters.systems.graph import GraphMemory
@@ -49,12 +51,13 @@ _BUILT_IN: Mapping[str, type[MemorySystem]] = MappingProxyType(
         "http": HttpMemory,
     }
 )
+_NAMED: Mapping[str, type[MemorySystem]] = MappingProxyType({**_BUILT_IN, **foreign_systems()})
 _ASYNC_METHODS = ("ingest", "answer", "commit", "aclose")
 
 
 class SystemSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A memory system and its options as given. `label` names it in lanes and tables; `name` is that of a
-    built-in system or `module:Class`."""
+    built-in or foreign system, or `module:Class`."""
 
     label: str
     name: str
@@ -90,22 +93,22 @@ def options_of(spec: SystemSpec) -> dict[str, str]:
 
 
 def parse_spec(spec: str) -> SystemSpec:
-    """Read `[label=]name[:option=value,...]`, where name is a built-in system or `module:Class`. Nothing is
-    imported. Raises ConfigError."""
+    """Read `[label=]name[:option=value,...]`, where name is a built-in or foreign system, or `module:Class`. Nothing
+    is imported. Raises ConfigError."""
     before_colon = spec.partition(":")[0]
     label, given, rest = spec.partition("=") if "=" in before_colon else (spec, "", spec)
-    if not given and before_colon in _BUILT_IN and "/" in spec:
+    if not given and before_colon in _NAMED and "/" in spec:
         label = before_colon  # an address as an option would make a label that can't be
     if not label or any(c in "@/" or c.isspace() for c in label):
         hint = "" if given else f"; give it one, as in label={spec}"
         raise ConfigError(f"{spec!r}: {label!r} can't be a label: no '@', '/' or white space{hint}")
     name, _, options = rest.partition(":")
     first, _, after = options.partition(":")
-    if name not in _BUILT_IN and first and "=" not in first:
+    if name not in _NAMED and first and "=" not in first:
         name, options = f"{name}:{first}", after
-    elif name not in _BUILT_IN:
+    elif name not in _NAMED:
         raise ConfigError(
-            f"unknown memory system {name!r}: there are {', '.join(_BUILT_IN)}, or your own as module:Class"
+            f"unknown memory system {name!r}: there are {', '.join(_NAMED)}, or your own as module:Class"
         )
     return SystemSpec(label=label, name=name, options=_parse_options(spec, options))
 
@@ -164,8 +167,8 @@ def _parse_options(spec: str, text: str) -> dict[str, str]:
 
 
 def _class_of(spec: SystemSpec) -> type[MemorySystem]:
-    if spec.name in _BUILT_IN:
-        return _BUILT_IN[spec.name]
+    if spec.name in _NAMED:
+        return _NAMED[spec.name]
     module_name, _, class_name = spec.name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # a console script's path lacks it; last, so that it hides nothing

@@ -25,7 +25,7 @@ from adapters.foreign.process import ForeignProcess, start_process
 from adapters.gateway import LaneGateway
 from adapters.memory import Answer, Delta, LaneContext, Request, Segment
 from adapters.systems.http_agent import HttpMemory
-from simulator.errors import MemorySystemError, ProcessError
+from simulator.errors import MemorySystemError, ModelError, ProcessError
 
 T = TypeVar("T")
 
@@ -135,9 +135,15 @@ class ForeignLane:
             assert process is not None
             try:
                 return await work(agent)
-            except MemorySystemError as error:
+            except ModelError:
+                raise
+            except (
+                Exception
+            ) as error:  # a call beside this one may have closed its connections, and begun anew
                 if not process.ended:
-                    raise self._failed(operation, error.reason, process) from error
+                    if isinstance(error, MemorySystemError):
+                        raise self._failed(operation, error.reason, process) from error
+                    raise
                 words = await anyio.to_thread.run_sync(process.last_words)
                 if died:
                     raise self._failed(operation, words, process) from error

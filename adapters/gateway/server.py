@@ -69,11 +69,16 @@ async def open_gateway() -> AsyncIterator[Gateway]:
         with anyio.CancelScope(shield=True):  # it ends when it is over, also in a run that is cancelled
             await server.serve([listening])
 
+    failed: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve)
         try:
             await server.ready.wait()
             yield gateway
+        except Exception as error:  # the caller's, which is none of a group
+            failed = error
         finally:
             gateway.close()
             server.over.set()
+    if failed is not None:
+        raise failed

@@ -47,12 +47,14 @@ class Account(msgspec.Struct, kw_only=True):
 class Stage:
     """One operation of one memory, and what its system asked meanwhile. `memory`, `operation`, `segment`: which."""
 
-    def __init__(self, memory: str, operation: str, segment: int | None, account: Account) -> None:
+    def __init__(
+        self, memory: str, operation: str, segment: int | None, account: Account, meter: Meter | None
+    ) -> None:
         self.memory = memory
         self.operation = operation
         self.segment = segment
         self._account = account
-        self._meter: Meter | None = open_meter()
+        self._meter = meter
         self._usage = Usage()
         self._failed: dict[bytes, ModelError] = {}
         self._numbers: dict[bytes, set[int]] = {}
@@ -216,7 +218,7 @@ class LaneGateway:
         Raises ModelError after the block where a call failed for good, even if the system went on; before it where one
         did between the last stage and this. What the block raises goes before."""
         held = self._gateway.memory(memory, self)
-        stage = Stage(memory, operation, segment, self._gateway.account(self.lane, operation))
+        stage = Stage(memory, operation, segment, self._gateway.account(self.lane, operation), open_meter())
         async with held.open(stage):
             yield stage
 
@@ -256,7 +258,7 @@ class Gateway:
     def memory(self, name: str, lane: LaneGateway) -> Memory:
         """The memory of this name; it is the lane's from now on. Raises ValueError where it is another's."""
         if name not in self._memories:
-            late = Stage(name, LATE, None, self.account(lane.lane, LATE))
+            late = Stage(name, LATE, None, self.account(lane.lane, LATE), None)
             self._memories[name] = Memory(name, lane, late)
         found = self._memories[name]
         if found.lane.lane != lane.lane:

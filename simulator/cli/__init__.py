@@ -16,7 +16,7 @@ from simulator.cli import common
 _GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Evaluate memory systems": {
         "demo": "Evaluate four memory systems on two made-up people's days.",
-        "systems": "List the built-in memory systems.",
+        "systems": "List the memory systems, and install foreign ones.",
         "run": "Evaluate memory systems on a dataset.",
         "retry": "Run again what stayed unjudged.",
         "scores": "Print what a run scored.",

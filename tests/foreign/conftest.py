@@ -1,4 +1,4 @@
-"""One scripted model server for all tests here, and hosts of the toy system in our own environment."""
+"""One scripted model server for all tests here, and the toy system in our own environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.foreign.process import ForeignProcess
-from tests.foreign.helpers import start_toy
+from tests.foreign.helpers import install_toy, start_toy
 from tests.models.server import Server, running_server
 
 
@@ -22,3 +22,11 @@ def server() -> Iterator[Server]:
 async def host(server: Server, tmp_path: Path) -> AsyncIterator[ForeignProcess]:
     async with start_toy(server, tmp_path) as process:
         yield process
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The toy is installed."""
+    folder = tmp_path_factory.mktemp("systems")
+    install_toy(folder)
+    monkeypatch.setenv("EGOSTREAM_SYSTEMS", str(folder))

@@ -9,10 +9,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from adapters.endpoints import Models, ModelSettings
+from adapters.foreign.catalogue import Known
+from adapters.foreign.environment import Environment
 from adapters.foreign.host.memories import Task
+from adapters.foreign.memory import ForeignMemory
 from adapters.foreign.process import ForeignProcess, start_process
-from adapters.memory import Interaction
+from adapters.gateway.server import open_gateway
+from adapters.memory import Interaction, LaneContext
 from simulator.events import Turn
+from tests.adapters.helpers import HashEmbedder
 from tests.models.server import Script, Server
 
 TOY = Path(__file__).with_name("toy.py")
@@ -42,6 +50,68 @@ async def start_toy(server: Server, folder: Path, **changes: Any) -> AsyncIterat
         yield process
     finally:
         await process.aclose()
+
+
+class ToyKnown(Known, frozen=True, kw_only=True):
+    """The toy, as the catalogue would have it."""
+
+    @property
+    def pins(self) -> Path:
+        return Path(__file__)
+
+    @property
+    def driver(self) -> Path:
+        return TOY
+
+
+TOY_KNOWN = ToyKnown(
+    name="toy",
+    title="Toy",
+    about="A toy.",
+    version="1",
+    licence="MIT",
+    python=((3, 11), None),
+    ingest="each note",
+    search="by words",
+    approximations=(),
+    options={"colour": "its colour"},
+)
+
+
+class ToyMemory(ForeignMemory):
+    """A toy."""
+
+    __slots__ = ()
+    about = TOY_KNOWN
+
+
+def install_toy(folder: Path) -> None:
+    """As if it had been, into `$EGOSTREAM_SYSTEMS`; our own environment is the toy's."""
+    made = Environment(python=sys.executable, python_version="3.11")
+    place = folder / f"toy-{TOY_KNOWN.pins_digest}"
+    place.mkdir(parents=True)
+    (place / "installed.json").write_bytes(msgspec.json.encode(made))
+
+
+@asynccontextmanager
+async def toy_memory(
+    server: Server, folder: Path, script: Script | None = None, *, cache: bool = True
+) -> AsyncIterator[ToyMemory]:
+    """A lane's memory, whose model is at the scripted server; closed at the end."""
+    await server.play(script or Script())
+    settings = {"m": ModelSettings(base_url=server.url, model="scripted", attempts=1)}
+    async with (
+        Models(settings, cache=folder / "cache.db" if cache else None) as models,
+        open_gateway() as gateway,
+    ):
+        model = models.model("m", role="memory.toy")
+        lane = gateway.lane("toy@A1", model=model, embedder=HashEmbedder(), seed=1)
+        context = LaneContext(lane="toy@A1", stream="A1", top_k=2, directory=folder, gateway=lane)
+        memory = ToyMemory(context, model="m")
+        try:
+            yield memory
+        finally:
+            await memory.aclose()
 
 
 def interaction(name: str, *texts: str) -> Interaction:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import msgspec
@@ -31,9 +33,7 @@ MINUTE_US = 60_000_000
 def script_for(name: str, **changes: Any) -> Script:
     """A model server that answers a system's prompts."""
     script = Script(
-        rule=f"tests.foreign.rules:{name.partition(':')[0]}",
-        vectors="tests.foreign.rules:bag",
-        dimensions=DIMENSIONS,
+        rule=f"tests.foreign.rules:{name.partition(':')[0]}", vectors="tests.foreign.rules:bag", dimensions=DIMENSIONS
     )
     return msgspec.structs.replace(script, **changes)
 
@@ -60,8 +60,11 @@ class RefusedError(Exception):
 class Memory:
     """One memory of a host. `held`: what its deltas come to, by id."""
 
-    def __init__(self, host: Host, name: str, held: Mapping[str, MemoryRecord] | None = None) -> None:
+    def __init__(
+        self, host: Host, name: str, top_k: int, held: Mapping[str, MemoryRecord] | None = None
+    ) -> None:
         self.name = name
+        self.top_k = top_k
         self.held = dict(held or {})
         self.stored_bytes = 0
         self._host = host
@@ -93,10 +96,9 @@ class Memory:
         said = await self._host.call("/answer", memory=self.name, request=request)
         return msgspec.convert(said["retrieved"], list[RetrievedRecord])
 
-    async def fork(self, name: str) -> Memory:
-        """A copy under another name."""
-        await self._host.call("/fork", memory=self.name, fork=name, context={"top_k": self._host.top_k})
-        return Memory(self._host, name, self.held)
+    async def fork(self) -> Memory:
+        """A copy."""
+        return Memory(self._host, await self._host.fork(self.name, self.top_k), self.top_k, self.held)
 
     def _keep(self, said: dict[str, Any]) -> tuple[MemoryRecord, ...]:
         records = msgspec.convert(said["records"], tuple[MemoryRecord, ...])
@@ -111,47 +113,47 @@ class Memory:
 
 
 class Host:
-    """The running host. `directory`: all that it may write into; `log`: what it said."""
+    """The running host, of which tests may share one. `directory`: all that it may write into; `log`: what it said."""
 
-    def __init__(self, process: ForeignProcess, directory: Path, log: Path, top_k: int) -> None:
-        self.process = process
+    def __init__(self, process: ForeignProcess, directory: Path) -> None:
         self.directory = directory
-        self.log = log
-        self.top_k = top_k
-        self._client = httpx.AsyncClient(base_url=process.url, trust_env=False, timeout=60)
+        self.log = directory.with_name("host.log")
+        self._process = process
+        self._numbers = itertools.count()
 
-    async def memory(self, name: str) -> Memory:
+    async def memory(self, top_k: int = 10) -> Memory:
         """An empty one."""
-        await self.call("/fork", memory=None, fork=name, context={"top_k": self.top_k})
-        return Memory(self, name)
+        return Memory(self, await self.fork(None, top_k), top_k)
+
+    async def fork(self, memory: str | None, top_k: int) -> str:
+        """The name of a copy, or of a new memory."""
+        name = f"lane/{next(self._numbers)}"
+        await self.call("/fork", memory=memory, fork=name, context={"top_k": top_k})
+        return name
 
     async def call(self, path: str, **body: Any) -> Any:
         """What it answers. Raises RefusedError."""
         key = {"Idempotency-Key": uuid.uuid4().hex}
-        said = await self._client.post(path, content=msgspec.json.encode(body), headers=key)
+        async with httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as client:
+            url, content = self._process.url + path, msgspec.json.encode(body)
+            said = await client.post(url, content=content, headers=key)
         if said.status_code != 200:
             raise RefusedError(said.status_code, said.text)
         return said.json()
 
-    async def aclose(self) -> None:
-        """End it."""
-        await self._client.aclose()
-        await self.process.aclose()
-
 
 @asynccontextmanager
-async def running_host(
-    name: str, server: Server, folder: Path, top_k: int = 10, options: Mapping[str, str] | None = None
-) -> AsyncIterator[Host]:
+async def running_host(name: str, server: Server, folder: Path, **options: str) -> AsyncIterator[Host]:
     """The host of a system, each memory of which asks the server under an address of its own. `name`: may go on with
     `:option=value`. Skips where the system is not installed."""
-    about = known(name.partition(":")[0])
-    given = dict(option.split("=") for option in name.partition(":")[2].split(",") if option)
+    system, _, option = name.partition(":")
+    about = known(system)
+    options |= dict([option.split("=")] if option else [])
     source = checkout(name)
     environment = installed(about)
     if environment is None:
         skip_without("systems", f"{name} is not installed: egostream systems install {name}")
-    directory, log = folder / "host", folder / "host.log"
+    directory = folder / "host"
     task = Task(
         driver=str(about.driver),
         directory=str(directory),
@@ -161,19 +163,19 @@ async def running_host(
         dimensions=DIMENSIONS,
         seed=7,
         source=None if source is None else str(source),
-        options={**given, **(options or {})},
+        options=options,
     )
-    process = await start_process(Path(environment.python), task, about.environment, log)
-    host = Host(process, directory, log, top_k)
+    python, log = Path(environment.python), folder / "host.log"
+    process = await start_process(python, task, about.environment, log)
     try:
-        yield host
+        yield Host(process, directory)
     finally:
-        await host.aclose()
+        await process.aclose()
 
 
 def memory_of(path: str) -> str:
     """Whose call it was, by the path that the server saw."""
-    return path.split("/")[2]
+    return unquote(path.split("/")[2])
 
 
 def prompts(asked: Sequence[Any]) -> str:

@@ -35,6 +35,19 @@ def _between(text: str, start: str, end: str = r"\Z") -> str:
     return found[1].strip()
 
 
+# --- Mem0 -----------------------------------------------------------------------------------------------------------
+
+
+def mem0(body: dict[str, Any]) -> str:
+    """A memory for each line of what is new."""
+    new = re.search(r"## New Messages\n(.*?)\n+## ", body["messages"][-1]["content"], re.DOTALL)
+    lines = new[1].splitlines() if new else []
+    found = [
+        {"id": str(i), "text": line.removeprefix("user: ")} for i, line in enumerate(lines) if line.strip()
+    ]
+    return json.dumps({"memory": [{**memory, "attributed_to": "user"} for memory in found]})
+
+
 # --- A-Mem ----------------------------------------------------------------------------------------------------------
 
 
@@ -79,8 +92,8 @@ def memoryos(body: dict[str, Any]) -> str:
     if "Updated Meta-summary:" in asked:
         before_that = _between(asked, "Previous Meta-summary: ", "\n")
         said = _between(asked, "New Dialogue:\n", "\n\n")
-        first = words(said)[:3]
-        return " ".join([] if before_that == "None" else [before_that]) + f"[{' '.join(first)}]"
+        new = f"[{' '.join(words(said)[:3])}]"
+        return new if before_that == "None" else f"{before_that} {new}"
     if "Conversation content:" in asked:
         said = _between(asked, "Conversation content:\n")
         theme = {"theme": "days", "keywords": ["days"], "content": f"Days with {' '.join(words(said)[:3])}"}
@@ -88,7 +101,7 @@ def memoryos(body: dict[str, Any]) -> str:
     if "Updated User Profile" in asked:
         said = _between(asked, r"Latest User-AI Conversation:\*\*\n", r"\*\*Updated")
         return f"Food Interest ( High ): the person speaks of {' '.join(words(said)[:6])}"
-    said = re.findall(r"User: (.*?) \(Timestamp: (.*?)\)", asked)
+    said = re.findall(r"User: (.*?) \(Timestamp: (.*?)\)", asked, re.DOTALL)
     facts = "\n".join(f"- {' '.join(words(text)[:4])}: {at}" for text, at in said)
     return f"【User Private Data】\n{facts}\n【Assistant Knowledge】\n- Assistant took note at {said[-1][1]}"
 

@@ -38,12 +38,14 @@ CHAT, EMBEDDINGS, MODELS = "/v1/chat/completions", "/v1/embeddings", "/v1/models
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What happens to one call. `say`: this text instead of the rule's. `refuse` answers with `status`, `message` and
-    `retry_after`; `cut` closes the connection in mid-body; `wrong_shape` is JSON that is no completion; `cut_off` and
-    `filtered` are the finish reasons `length` and `content_filter`."""
+    """What happens to one call. `say`: this text instead of the rule's; `tool_calls`: with these beside it, where it is
+    no stream. `refuse` answers with `status`, `message` and `retry_after`; `cut` closes the connection in mid-body;
+    `wrong_shape` is JSON that is no completion; `cut_off` and `filtered` are the finish reasons `length` and
+    `content_filter`."""
 
     does: Does = "answer"
     say: str | None = None
+    tool_calls: tuple[dict[str, Any], ...] = ()
     status: int = 503
     message: str = "try later"
     retry_after: str | None = None
@@ -270,7 +272,9 @@ class _Play:
 
     def _completion(self, step: Step, body: dict[str, Any]) -> dict[str, Any]:
         text = self._text(step, body)
-        message = {"role": "assistant", "content": text}
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if step.tool_calls:
+            message["tool_calls"] = step.tool_calls
         completion = {
             "object": "chat.completion",
             "model": body["model"],

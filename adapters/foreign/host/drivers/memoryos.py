@@ -1,6 +1,8 @@
 """MemoryOS of BAI-LAB (folder `memoryos-pypi` of its repository): the newest pairs of turns in a short-term memory,
 older ones as pages in sessions of one topic, and a profile and knowledge drawn from sessions that are often visited.
 
+Its files are not written: each is written whole, several times a change, and none is ever read here.
+
 Short-term turns have no ids and get new ones as pages: here a pair of turns is one record all along, which is updated
 when it becomes a page, with the overview of its conversation.
 """
@@ -40,6 +42,12 @@ NOTED: Final = "Noted."
 
 _LOADING: Final = threading.Lock()
 _MODULES: Final = ("utils", "short_term", "mid_term", "long_term", "updater", "retriever", "memoryos")
+_PARTS: Final = (
+    "short_term_memory",
+    "mid_term_memory",
+    "user_long_term_memory",
+    "assistant_long_term_memory",
+)
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
 _USER: Final = "user"
 
@@ -85,8 +93,6 @@ class MemoryOS:
         self._inside = Inside(settings)
         self._unit = unit_of(settings)
         self._system = self._opened(settings)
-        numbers = (int(native.rpartition("_")[2], 16) for native in self._native_ids())
-        self._inside.made = max(numbers, default=0)
 
     def _opened(self, settings: Settings) -> Any:
         assert settings.source is not None
@@ -94,7 +100,7 @@ class MemoryOS:
             package = _package(settings.source)
         option = settings.options.get
         with self._inside.called(0):
-            return package.Memoryos(
+            system = package.Memoryos(
                 user_id=_USER,
                 openai_api_key="unused",
                 data_storage_path=str(settings.directory),
@@ -106,11 +112,9 @@ class MemoryOS:
                 mid_term_heat_threshold=float(option("heat_threshold", 5.0)),
                 mid_term_similarity_threshold=float(option("similarity_threshold", 0.6)),
             )
-
-    def _native_ids(self) -> Iterator[str]:
-        for session in self._system.mid_term_memory.sessions.values():
-            yield session["id"]
-            yield from (page["page_id"] for page in session["details"])
+        for part in _PARTS:
+            getattr(system, part).save = silent
+        return system
 
     def ingest(self, messages: Sequence[Message], event_time_us: int) -> None:
         """One pair for a segment, or with `unit=observation` for each observation; of a conversation, its pairs."""
@@ -122,9 +126,7 @@ class MemoryOS:
         """The profile, the knowledge, the sessions' summaries, and the pairs of turns, oldest first."""
         held: dict[str, Held] = {}
         for item in itertools.chain(*self._items()):
-            held.setdefault(
-                item.native, Held(item.text)
-            )  # a page that is in two sessions is altered in the first
+            held.setdefault(item.native, Held(item.text))  # of a page in two sessions, the first is altered
         return held
 
     def search(self, text: str, top_k: int, now_us: int) -> Sequence[tuple[str, float]]:
@@ -185,8 +187,7 @@ class MemoryOS:
         return texts + 4 * sum(len(item.state.get(name, ())) for item in items for name in names)
 
     def fork(self, settings: Settings) -> MemoryOS:
-        """Copies what later changes alter in place: a vector never is. A copy writes no files: a file is written whole,
-        several times a change, and nobody reads those of a trajectory."""
+        """Copies what later changes alter in place: a vector never is."""
         child = copy.copy(self)
         child._inside = self._inside.fork(settings)
         mine, its = self._system, child._opened(settings)
@@ -198,18 +199,11 @@ class MemoryOS:
         }
         its.mid_term_memory.access_frequency.update(mine.mid_term_memory.access_frequency)
         its.mid_term_memory.heap = list(mine.mid_term_memory.heap)
-        for name in ("user_long_term_memory", "assistant_long_term_memory"):
+        for name in _PARTS[2:]:
             old, new = getattr(mine, name), getattr(its, name)
             new.user_profiles = {user: dict(profile) for user, profile in old.user_profiles.items()}
             new.knowledge_base.extend(old.knowledge_base)
             new.assistant_knowledge.extend(old.assistant_knowledge)
-        for part in (
-            "short_term_memory",
-            "mid_term_memory",
-            "user_long_term_memory",
-            "assistant_long_term_memory",
-        ):
-            getattr(its, part).save = silent
         its.updater.last_evicted_page_for_continuity = copy.copy(
             mine.updater.last_evicted_page_for_continuity
         )
