@@ -146,7 +146,8 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
 
     `directory`: a folder of this one memory's own, for systems that declare another `fork` than `cheap`: empty, or a
     copy of the one of the memory that it branches from. It is deleted once the memory is closed and needed no more. For
-    those that fork and declare `folder`: one for the lane's memory and all its forks.
+    those that fork and declare `folder`: one for the lane's memory and all its forks. `logs`: where it may leave for
+    people what its own processes say; None where nobody would look.
     """
 
     lane: str
@@ -156,6 +157,7 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     word_budget: int = 500
     anchors: tuple[AnchorEvent, ...] = ()
     directory: Path | None = None
+    logs: Path | None = None
     responder: Responder | None = None
     model_of: Callable[[str], Model] | None = None
     embedder_of: Callable[[str], Embedder] | None = None

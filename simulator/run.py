@@ -46,7 +46,7 @@ from simulator.log.protocol import Log
 from simulator.models import NO_MODELS, ModelSource, gateway_for, open_models
 from simulator.plan import Plan, identity_difference, is_load, means_in, noted, panel_of, responder_for
 from simulator.results import read_results, write_results
-from simulator.runfolder import MEMORIES_NAME, enter_folder, find_run, note_run
+from simulator.runfolder import LOGS_NAME, MEMORIES_NAME, enter_folder, find_run, note_run
 from simulator.scratch import scratch_folder
 from simulator.topics import Recorder, Topics, wall_us
 from simulator.waits import JUDGE_ROLE, agent_role
@@ -126,7 +126,16 @@ async def make(plan: Plan, streams: Iterable[str]) -> AsyncIterator[Made]:
             opened(asked.model, role=use)
         responder = responder_for(options, models)
         openers = {
-            spec.label: Opener(spec, started, plan.dataset.anchors, memory_base, models, responder, gateway)
+            spec.label: Opener(
+                spec,
+                started,
+                plan.dataset.anchors,
+                memory_base,
+                models,
+                responder,
+                gateway,
+                options.out / LOGS_NAME,
+            )
             for spec in plan.systems
         }
         try:
@@ -169,8 +178,8 @@ async def begin(
 class Opener:
     """Makes one system's memories, as the run says. `anchors`: the run's; only a privileged system gets those of its
     stream. `folder`: where the folders of memories lie that need one (see `memory_folder`). `models`: where the system
-    finds the models that it declares; `gateway`: where it asks them over HTTP, if it does. Raises ConfigError for a
-    system that can't be isolated as the run says."""
+    finds the models that it declares; `gateway`: where it asks them over HTTP, if it does; `logs`: where its processes'
+    logs go. Raises ConfigError for a system that can't be isolated as the run says."""
 
     def __init__(
         self,
@@ -181,6 +190,7 @@ class Opener:
         models: ModelSource = NO_MODELS,
         responder: Responder | None = None,
         gateway: Gateway | None = None,
+        logs: Path | None = None,
     ) -> None:
         declared = capabilities(spec)
         self._spec = spec
@@ -188,6 +198,7 @@ class Opener:
         self._models = models
         self._responder = responder
         self._gateway = gateway if declared.gateway else None
+        self._logs = logs
         self._started = started
         self._anchors = tuple(anchors) if declared.privileged else ()
         self.forks = declared.fork == "cheap"
@@ -214,6 +225,7 @@ class Opener:
             word_budget=int(identity["word_budget"]),
             anchors=tuple(anchor for anchor in self._anchors if anchor.stream == stream),
             directory=directory,
+            logs=self._logs,
             responder=self._responder,
             model_of=self._model_of,
             embedder_of=self._embedder_of,

@@ -26,6 +26,8 @@ NOTE_NAME = "run.json"
 """Says which log holds the run."""
 MEMORIES_NAME = "memories"
 """While a run goes on: the folders of memories that can't fork."""
+LOGS_NAME = "logs"
+"""What the processes of foreign systems say, a file for each lane."""
 VERDICTS_NAME = "verdicts.jsonl"
 RETRY_NAME = "retry-{}"
 """A retry's folder, in the run's; numbered from 1."""
@@ -76,8 +78,8 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
             texts = folder.glob(LATENCY_TEXT.format("*"))
             for path in (*folder.glob(f"{LOG_NAME}*"), *texts, *(folder / name for name in names)):
                 path.unlink(missing_ok=True)
-            for retry in retry_folders(folder):
-                shutil.rmtree(retry)
+            for there in (*retry_folders(folder), folder / LOGS_NAME):
+                shutil.rmtree(there, ignore_errors=not there.exists())
         note = folder / NOTE_NAME
         if note.exists():
             known = read_note(note)

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
+from urllib.parse import quote
 
 import anyio
 import anyio.to_thread
@@ -71,6 +72,7 @@ class ForeignLane:
         self._task = task
         self._folder = folder
         self._journal = Journal(folder / "journal.jsonl")
+        self._log = (context.logs or folder) / f"{quote(context.lane, safe=' @=,:+')}.log"
         self._process: ForeignProcess | None = None
         self._agents: set[HttpMemory] = set()
         """Those in the process that runs, known there or not yet."""
@@ -130,16 +132,19 @@ class ForeignLane:
         """Work on a state's memory; once more, on one that was built again, where the process dies meanwhile."""
         died = False
         while True:
-            agent = await self._alive(state)
-            process = self._process
-            assert process is not None
+            process = None
             try:
+                agent = await self._alive(state)
+                process = self._process
                 return await work(agent)
             except ModelError:
                 raise
             except (
                 Exception
             ) as error:  # a call beside this one may have closed its connections, and begun anew
+                process = process or self._process
+                if process is None:  # it could not be started
+                    raise
                 if not process.ended:
                     if isinstance(error, MemorySystemError):
                         raise self._failed(operation, error.reason, process) from error
@@ -218,9 +223,7 @@ class ForeignLane:
         await self._stop()
         task = self._task._replace(directory=str(self._folder / "process"))
         try:
-            self._process = await start_process(
-                self._python, task, self._known.environment, self._folder / "host.log"
-            )
+            self._process = await start_process(self._python, task, self._known.environment, self._log)
         except ProcessError as error:
             raise MemorySystemError(self._context.lane, "start", f"{self._known.name}: {error}") from error
         empty = HttpMemory(self._context, url=self._process.url, timeout_s=_CALL_S, attempts=_TRIES)

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import anyio
 import anyio.to_thread
@@ -96,7 +96,7 @@ async def start_process(
     folder = Path(task.directory)
     environment = environment_for(variables, python, folder)
     await anyio.to_thread.run_sync(_make_folders, folder)
-    said = await anyio.to_thread.run_sync(lambda: log.open("ab"))
+    said = await anyio.to_thread.run_sync(_open_log, log)
     with said:
         process = await anyio.open_process(
             [str(python), "-s", "-P", str(_HOST)],
@@ -141,6 +141,11 @@ def _make_folders(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("home", "tmp"):
         (folder / name).mkdir(parents=True)
+
+
+def _open_log(log: Path) -> BinaryIO:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return log.open("ab")
 
 
 def _said(log: Path) -> list[str]:

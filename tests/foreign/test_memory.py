@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from adapters.memory import Request
@@ -34,6 +36,13 @@ def kill(memory: ToyMemory) -> None:
     process = memory._lane._process
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
+
+
+def _asked(memory: ToyMemory, old: int) -> list[Path]:
+    """The folders of memories in a process that has followed the old one."""
+    process = memory._lane._process
+    folders = memory._lane._folder / "process" / "memories"
+    return list(folders.glob("*")) if process is not None and process.pid != old else []
 
 
 async def test_it_takes_in_answers_and_branches(server: Server, tmp_path: Path) -> None:
@@ -123,6 +132,21 @@ async def test_a_call_in_which_the_process_dies_is_made_once_more(server: Server
         with pytest.raises(MemorySystemError, match="its process ended with exit code 3"):
             await memory.ingest(segment(2, "die:always"))
         assert await texts(memory) == ["red tea", "cup"]
+
+
+async def test_a_process_may_die_again_while_its_memories_are_built(server: Server, tmp_path: Path) -> None:
+    async with toy_memory(server, tmp_path, cache=False) as memory:
+        for number in range(3):
+            await memory.ingest(segment(number, f"tea {number}"))
+        before = await texts(memory)
+        pid = pid_of(memory)
+        kill(memory)
+        await server.play(Script(delay_s=0.3))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(texts, memory)
+            await anyio.to_thread.run_sync(wait_until, lambda: len(_asked(memory, pid)) > 0)
+            kill(memory)
+        assert await texts(memory) == before
 
 
 async def test_a_memory_that_comes_back_as_another_is_none(server: Server, tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ async def test_a_run_is_judged_whole_and_keeps_the_invariants(
         assert bool(await chats(server)) == (out == "run")  # the second time all of it is in the cache
     assert outcomes(tmp_path / "run") == outcomes(tmp_path / "again")
     assert "pass" in outcomes(tmp_path / "run").values()
-    assert not [path for path in (tmp_path / "run").iterdir() if path.is_dir()]
+    folders = [path for path in (tmp_path / "run").iterdir() if path.is_dir()]
+    assert [path.name for path in folders] == ["logs"]
 
 
 @pytest.mark.usefixtures("toy")
@@ -88,6 +89,7 @@ async def test_a_run_goes_on_when_the_process_of_its_system_is_killed(server: Se
         await anyio.to_thread.run_sync(_kill_hosts_of, run, out)
         assert await anyio.to_thread.run_sync(run.wait) == 0, run.stderr and run.stderr.read()
     assert outcomes(out) == outcomes(tmp_path / "whole")
+    assert "what the system prints" in (out / "logs" / "toy@W01_ADA.log").read_text()
     audit = await ran("audit", out)
     assert audit.code == 0, audit.out
 
