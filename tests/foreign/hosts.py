@@ -33,7 +33,9 @@ MINUTE_US = 60_000_000
 def script_for(name: str, **changes: Any) -> Script:
     """A model server that answers a system's prompts."""
     script = Script(
-        rule=f"tests.foreign.rules:{name.partition(':')[0]}", vectors="tests.foreign.rules:bag", dimensions=DIMENSIONS
+        rule=f"tests.foreign.rules:{name.partition(':')[0]}",
+        vectors="tests.foreign.rules:bag",
+        dimensions=DIMENSIONS,
     )
     return msgspec.structs.replace(script, **changes)
 
@@ -118,6 +120,7 @@ class Host:
     def __init__(self, process: ForeignProcess, directory: Path) -> None:
         self.directory = directory
         self.log = directory.with_name("host.log")
+        self.pid = process.pid
         self._process = process
         self._numbers = itertools.count()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import anyio.to_thread
 import pytest
 
 from simulator.events import Turn
@@ -43,7 +44,7 @@ async def test_each_line_has_its_simulated_time_and_each_memory_a_record(
 ) -> None:
     await server.play(script_for("memos"))
     async with running_host(name, server, tmp_path) as host:
-        memory = await host.memory("lane/0")
+        memory = await host.memory()
         records = await memory.ingest(1, "the kettle is broken", "the passport lies in the drawer")
         assert [(record.id, record.text) for record in records] == [
             ("s1/m0", "On 2001-06-01 08:00:58 the user said: the kettle is broken"),
@@ -65,7 +66,7 @@ async def test_each_line_has_its_simulated_time_and_each_memory_a_record(
 async def test_a_long_segment_is_read_in_windows(server: Server, tmp_path: Path) -> None:
     await server.play(script_for("memos"))
     async with running_host(TREE, server, tmp_path) as host:
-        memory = await host.memory("lane/0")
+        memory = await host.memory()
         await memory.ingest(
             1, *(f"observation {number} of a long day, told at length" for number in range(200))
         )
@@ -76,8 +77,8 @@ async def test_a_long_segment_is_read_in_windows(server: Server, tmp_path: Path)
 
 async def test_memories_of_both_kinds_are_found_by_how_near_they_are(server: Server, tmp_path: Path) -> None:
     await server.play(script_for("memos"))
-    async with running_host(TREE, server, tmp_path, top_k=3) as host:
-        memory = await host.memory("lane/0")
+    async with running_host(TREE, server, tmp_path) as host:
+        memory = await host.memory(top_k=3)
         for number in range(1, 30):
             await memory.ingest(number, f"noise {number} about weather", f"more noise {number} about traffic")
         await memory.ingest(30, "the violin needs strings", "strings for the violin were bought")
@@ -91,33 +92,32 @@ async def test_its_server_keeps_what_is_open_and_ends_with_the_process(
 ) -> None:
     await server.play(script_for("memos"))
     async with running_host(TREE, server, tmp_path) as host:
-        memory = await host.memory("lane/0")
+        memory = await host.memory()
         await memory.ingest(1, "the kettle is broken")
         pid = postmaster(host)
         assert runs(pid)
-        forks = [await memory.fork(f"lane/{number}") for number in range(1, 4)]
+        forks = [await memory.fork() for _ in range(3)]
         assert databases(host) == 4
         for fork in forks:
             await host.call("/close", memory=fork.name)
-        wait_until(lambda: databases(host) == 1)
+        await anyio.to_thread.run_sync(wait_until, lambda: databases(host) == 1)
     assert not runs(pid)
 
 
 async def test_its_server_ends_with_a_process_that_is_killed(server: Server, tmp_path: Path) -> None:
     await server.play(script_for("memos"))
     async with running_host(TREE, server, tmp_path) as host:
-        await host.memory("lane/0")
+        await host.memory()
         pid = postmaster(host)
-        os.kill(host.process.pid, 9)
-        wait_until(lambda: host.process.ended)
-    wait_until(lambda: not runs(pid))
+        os.kill(host.pid, 9)
+        await anyio.to_thread.run_sync(wait_until, lambda: not runs(pid))
 
 
 @both
 async def test_an_answer_that_is_no_json(name: str, server: Server, tmp_path: Path) -> None:
     await server.play(script_for("memos", steps=(Step(say="I'd rather not."),)))
     async with running_host(name, server, tmp_path) as host:
-        memory = await host.memory("lane/0")
+        memory = await host.memory()
         if name == GENERAL:
             with pytest.raises(RefusedError, match="memory list"):
                 await memory.ingest(1, "the kettle is broken")
@@ -129,4 +129,4 @@ async def test_an_answer_that_is_no_json(name: str, server: Server, tmp_path: Pa
 async def test_there_are_two_kinds(server: Server, tmp_path: Path) -> None:
     async with running_host("memos:memory=pref_text", server, tmp_path) as host:
         with pytest.raises(RefusedError, match="memory must be tree_text or general_text, not 'pref_text'"):
-            await host.memory("lane/0")
+            await host.memory()

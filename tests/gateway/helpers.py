@@ -50,7 +50,9 @@ async def front(
 
 
 @asynccontextmanager
-async def asking(lane: LaneGateway, memory: str | None = None, **options: Any) -> AsyncIterator[openai.AsyncOpenAI]:
+async def asking(
+    lane: LaneGateway, memory: str | None = None, **options: Any
+) -> AsyncIterator[openai.AsyncOpenAI]:
     """The client of one memory, which by default never asks a second time."""
     options = {"max_retries": 0, "api_key": "any"} | options
     async with openai.AsyncOpenAI(base_url=lane.url_of(memory or lane.lane), **options) as client:

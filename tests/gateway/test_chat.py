@@ -55,7 +55,9 @@ async def test_what_the_client_says_reaches_the_server_and_the_answer_the_client
     assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (2, 2)
 
 
-async def test_a_call_of_a_tool_comes_through_whole_and_from_the_cache(server: Server, tmp_path: Path) -> None:
+async def test_a_call_of_a_tool_comes_through_whole_and_from_the_cache(
+    server: Server, tmp_path: Path
+) -> None:
     calls = ({"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"fact": "x"}'}},)
     script = Script(steps=(Step(say="", tool_calls=calls),))
     async with front(server, script, cache=tmp_path / "c.db") as there:
@@ -132,7 +134,10 @@ async def test_what_a_client_sends_again_is_the_same_request(server: Server, tmp
     script = Script(rule="tests.models.rules:drawn", delay_s=0.6)
     async with front(server, script, cache=tmp_path / "c.db") as there:
         lane = there.lane()
-        async with lane.stage(lane.lane, "ingest") as stage, asking(lane, max_retries=3, timeout=0.3) as client:
+        async with (
+            lane.stage(lane.lane, "ingest") as stage,
+            asking(lane, max_retries=3, timeout=0.3) as client,
+        ):
             assert (await said(client, "slow") or "").startswith("slow ")
         assert [asked.body["seed"] for asked in await server.asked()] == [SEED]
         assert stage.failures == ()
@@ -175,11 +180,16 @@ async def test_a_flaky_server_is_no_failure(server: Server) -> None:
         assert stage.usage.calls == 1
 
 
-async def test_a_failure_that_the_system_swallows_fails_the_stage_and_its_client_asks_once(server: Server) -> None:
+async def test_a_failure_that_the_system_swallows_fails_the_stage_and_its_client_asks_once(
+    server: Server,
+) -> None:
     async with front(server, Script(faults=(REFUSED,), fault_share=1.0), attempts=2) as there:
         lane = there.lane()
         with pytest.raises(ModelError, match="503 Service Unavailable: try later") as raised:
-            async with lane.stage(lane.lane, "ingest", segment=3) as stage, asking(lane, max_retries=5) as client:
+            async with (
+                lane.stage(lane.lane, "ingest", segment=3) as stage,
+                asking(lane, max_retries=5) as client,
+            ):
                 with pytest.raises(openai.APIStatusError) as refused:
                     await said(client, "hello")
                 assert refused.value.status_code == 424
@@ -200,7 +210,10 @@ async def test_a_failure_that_the_system_swallows_fails_the_stage_and_its_client
 
 
 async def test_what_failed_and_went_well_when_asked_again_is_no_failure(server: Server) -> None:
-    async with front(server, Script(steps=(REFUSED,)), attempts=1) as there, asking(lane := there.lane()) as client:
+    async with (
+        front(server, Script(steps=(REFUSED,)), attempts=1) as there,
+        asking(lane := there.lane()) as client,
+    ):
         async with lane.stage(lane.lane, "ingest") as stage:
             with pytest.raises(openai.APIStatusError):
                 await said(client, "hello")
@@ -217,7 +230,10 @@ async def test_what_failed_and_went_well_when_asked_again_is_no_failure(server: 
 
 
 async def test_the_system_s_own_exception_goes_before(server: Server) -> None:
-    async with front(server, Script(steps=(REFUSED,)), attempts=1) as there, asking(lane := there.lane()) as client:
+    async with (
+        front(server, Script(steps=(REFUSED,)), attempts=1) as there,
+        asking(lane := there.lane()) as client,
+    ):
         with pytest.raises(ZeroDivisionError):
             async with lane.stage(lane.lane, "ingest") as stage:
                 with pytest.raises(openai.APIStatusError):
@@ -277,7 +293,10 @@ async def test_json_is_asked_for_in_the_client_s_own_words_and_comes_bare(
     server: Server, form: dict[str, Any]
 ) -> None:
     text = 'Sure:\n```json\n{"facts": ["a"]}\n```'
-    async with front(server, Script(steps=(Step(say=text),))) as there, asking(lane := there.lane()) as client:
+    async with (
+        front(server, Script(steps=(Step(say=text),))) as there,
+        asking(lane := there.lane()) as client,
+    ):
         async with lane.stage(lane.lane, "ingest"):
             assert json.loads(await said(client, "facts?", response_format=form) or "") == {"facts": ["a"]}
         [asked] = await server.asked()
@@ -330,9 +349,14 @@ async def test_a_form_that_the_server_does_not_know_is_asked_for_in_words(
         assert in_words == (forms_sent[-1] != form["type"])
 
 
-async def test_what_was_cut_off_where_the_system_wanted_it_is_an_answer(server: Server, tmp_path: Path) -> None:
+async def test_what_was_cut_off_where_the_system_wanted_it_is_an_answer(
+    server: Server, tmp_path: Path
+) -> None:
     script = Script(faults=(Step(does="cut_off", say="half an answer"),), fault_share=1.0)
-    async with front(server, script, cache=tmp_path / "c.db") as there, asking(lane := there.lane()) as client:
+    async with (
+        front(server, script, cache=tmp_path / "c.db") as there,
+        asking(lane := there.lane()) as client,
+    ):
         for _ in range(2):
             async with lane.stage(lane.lane, "ingest"):
                 choice = (await ask(client, "long", max_tokens=3)).choices[0]

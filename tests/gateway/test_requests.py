@@ -27,7 +27,10 @@ OURS = {
     *("logprobs", "top_logprobs", "audio", "functions", "function_call"),
 }
 values = st.recursive(
-    st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
@@ -51,7 +54,9 @@ def key_of(ask: Ask) -> bytes:
 
 
 @given(extra=st.dictionaries(names, st.none() | values, max_size=4))
-def test_any_parameter_reaches_the_server_and_the_key_and_nulls_are_as_if_left_away(extra: dict[str, Any]) -> None:
+def test_any_parameter_reaches_the_server_and_the_key_and_nulls_are_as_if_left_away(
+    extra: dict[str, Any],
+) -> None:
     chat = read_chat(json.dumps({**extra, "messages": HELLO, "model": "x"}).encode(), seed=3)
     given = {name: value for name, value in extra.items() if value is not None}
     assert chat_body(SETTINGS, chat.ask, Dialect("schema")) == {
@@ -99,11 +104,19 @@ def test_what_clients_add_to_messages_stays_and_parts_become_one_text() -> None:
         ({}, "messages has to be a list of at least one message"),
         ({"messages": []}, "messages has to be a list of at least one message"),
         ({"messages": ["hello"]}, r"messages\[0\] has to be an object"),
-        ({"messages": [{"role": "function", "content": "x"}]}, r"messages\[0\].role is 'function', and can be system"),
+        (
+            {"messages": [{"role": "function", "content": "x"}]},
+            r"messages\[0\].role is 'function', and can be system",
+        ),
         ({"messages": [{"content": "x"}]}, r"messages\[0\].role is None"),
         ({"messages": [{"role": "user"}]}, r"messages\[0\].content has to be a text"),
         (
-            {"messages": [*HELLO, {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]}]},
+            {
+                "messages": [
+                    *HELLO,
+                    {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]},
+                ]
+            },
             r"messages\[1\].content has a part of type 'image_url': only text goes through here",
         ),
         ({"messages": HELLO, "n": 0}, "n is 0, and has to be from 1 to 16"),
@@ -129,7 +142,9 @@ def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
 
 
 def test_parameters_that_ask_for_nothing_are_no_reason_to_refuse() -> None:
-    chat = read_chat(encoded(messages=HELLO, logprobs=False, functions=[], modalities=["text"], audio=None), seed=0)
+    chat = read_chat(
+        encoded(messages=HELLO, logprobs=False, functions=[], modalities=["text"], audio=None), seed=0
+    )
     assert chat.ask.extra == {}
 
 

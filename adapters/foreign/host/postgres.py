@@ -11,7 +11,6 @@ import functools
 import importlib
 import importlib.util
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -48,9 +47,10 @@ _SETTINGS: Final = {
     # All lists of an index: it was made when its table was empty, and one of them finds next to nothing
     "ivfflat.probes": "100",
 }
-# PostgreSQL refuses to run as root. In a user namespace of its own it is nobody there, and owns the same files.
-_AS_NOBODY: Final = """
-import ctypes, os, sys
+# PostgreSQL refuses to run as root: in a user namespace of its own it is nobody there, and owns the same files. And it
+# has to end with us, however we end, and would do so by itself only with the thread that started it.
+_KEEPER: Final = """
+import ctypes, os, signal, subprocess, sys, threading
 if os.geteuid() == 0:
     library = ctypes.CDLL(None, use_errno=True)
     if library.unshare(0x10000000):
@@ -58,7 +58,12 @@ if os.geteuid() == 0:
     for name, content in (("setgroups", "deny"), ("uid_map", "65534 0 1"), ("gid_map", "65534 0 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(content)
-os.execv(sys.argv[1], sys.argv[1:])
+program = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+def watch():
+    sys.stdin.read()
+    program.send_signal(signal.SIGINT)
+threading.Thread(target=watch, daemon=True).start()
+sys.exit(program.wait())
 """
 
 
@@ -78,18 +83,20 @@ class Server:
                 "-D",
                 str(folder),
             )
-            done = subprocess.run(_command("initdb", *arguments), capture_output=True, text=True)
-            if done.returncode:
-                raise RuntimeError(
-                    f"PostgreSQL's initdb failed: {done.stderr.strip() or done.stdout.strip()}"
-                )
+            command = _command("initdb", *arguments)
+            pipe = subprocess.PIPE
+            with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT) as process:
+                assert process.stdout is not None
+                said = process.stdout.read().decode(errors="replace").strip()
+            if process.returncode:
+                raise RuntimeError(f"PostgreSQL's initdb failed: {said}")
         self._own_sockets = ""
         self.host = str(folder)
         if len(os.fsencode(self.host)) > _LONGEST_SOCKET:  # a socket's address has little room
             self.host = self._own_sockets = tempfile.mkdtemp(prefix="egostream-", dir="/tmp")
         options = [f"-c{name}={value}" for name, value in _SETTINGS.items()]
         command = _command("postgres", "-D", str(folder), f"-cunix_socket_directories={self.host}", *options)
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sys.stderr)
         atexit.register(self.close)
         self._wait()
 
@@ -103,7 +110,8 @@ class Server:
 
     def close(self) -> None:
         """Stop the server. It can wait for seconds, and then kills it."""
-        self._process.send_signal(signal.SIGINT)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         try:
             self._process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
@@ -153,4 +161,4 @@ def _command(program: str, *arguments: str) -> Sequence[str]:
     assert found is not None
     assert found.origin is not None
     path = Path(found.origin).parent / "pginstall" / "bin" / program
-    return (sys.executable, "-I", "-S", "-c", _AS_NOBODY, str(path), *arguments)
+    return (sys.executable, "-I", "-S", "-c", _KEEPER, str(path), *arguments)

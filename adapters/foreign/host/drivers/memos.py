@@ -5,15 +5,18 @@ embedded one). Both only add: no memory is ever updated or deleted here.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
+import json
 import logging
 import os
 import shutil
 import sys
 import types
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
@@ -51,8 +54,23 @@ def _embed(_: object, texts: str | list[str]) -> list[list[float]]:
     return vectors
 
 
+def _with_vector(parse_row: Callable[..., Any]) -> Callable[..., Any]:
+    """Its nodes with their vectors as numbers: it leaves them as PostgreSQL writes them, which its own types refuse."""
+
+    @functools.wraps(parse_row)
+    def parsed(*arguments: Any) -> Any:
+        node = parse_row(*arguments)
+        vector = node["metadata"].get("embedding")
+        if isinstance(vector, str):
+            node["metadata"]["embedding"] = json.loads(vector)
+        return node
+
+    return parsed
+
+
 def _imported() -> tuple[Any, Any]:
     """MemOS's factories of configurations and of what they describe, patched."""
+    warnings.simplefilter("ignore")  # of pydantic, which quotes configurations
     sys.modules["tiktoken"] = None  # type: ignore[assignment]  # its vocabulary is fetched from the internet
     configs = types.SimpleNamespace(
         memory=importlib.import_module("memos.configs.memory").MemoryConfigFactory,
@@ -71,6 +89,8 @@ def _imported() -> tuple[Any, Any]:
     embedders = importlib.import_module("memos.embedders.universal_api")
     vars(embedders)["OpenAIClient"] = CurrentClient
     embedders.UniversalAPIEmbedder.embed = _embed
+    store = importlib.import_module("memos.graph_dbs.postgres").PostgresGraphDB
+    store._parse_row = _with_vector(store._parse_row)
     logging.disable()  # it logs every prompt and answer, each with the wall clock
     return configs, factories
 
