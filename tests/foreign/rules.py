@@ -145,3 +145,25 @@ def memos(body: dict[str, Any]) -> str:
         for place, (role, at, text) in enumerate(lines)
     ]
     return json.dumps({"memory list": memories, "summary": f"{len(memories)} things were said."})
+
+
+# --- EverMemOS ------------------------------------------------------------------------------------------------------
+
+
+def evermemos(body: dict[str, Any]) -> str:
+    """A session is one episode, which tells its lines; each is a fact. The person has one trait."""
+    asked = _asked(body)
+    if '"boundaries"' in asked:
+        return json.dumps({"reasoning": "one day", "boundaries": [], "should_wait": False})
+    if '"operations"' in asked:
+        return json.dumps({"operations": [{"action": "none"}], "update_note": "nothing new"})
+    if '"explicit_info"' in asked:
+        told = {"category": "home", "description": "has a home", "evidence": "speaks of it"}
+        return json.dumps({"explicit_info": [told], "implicit_traits": []})
+    if "atomic_facts" in asked:
+        at = _between(asked, "start time: ", "\n")
+        return json.dumps(
+            {"atomic_facts": {"time": at, "atomic_fact": words(asked[-200:])[:3] or ["nothing"]}}
+        )
+    said = _between(asked, "Conversation content:\n", "\n\nCustom instructions:")
+    return json.dumps({"title": f"Told: {' '.join(words(said)[-3:])}", "content": said})

@@ -1,8 +1,8 @@
-"""One EverOS: what the driver `evermemos` runs as a process for each memory, since EverOS takes its root, its models and
-its state from the process that it is in.
+"""One EverOS: what the driver `evermemos` runs as a process for each memory, since EverOS takes its root, its models
+and its state from the process that it is in.
 
-It reads one request a line of JSON from standard input, `{"do": NAME, "now_us": TIME, ...}`, and writes one answer a line to
-standard output, `{"said": ...}` or `{"failed": REASON}`. It ends with its input.
+It reads one request a line of JSON from standard input, `{"do": NAME, "now_us": TIME, ...}`, and writes one answer a line
+to standard output, `{"said": ...}` or `{"failed": REASON}`. With its input it shuts EverOS down, and ends.
 """
 
 import asyncio
@@ -58,15 +58,23 @@ class Models:
             own._client.max_retries = 0
             try:
                 said = await create(own, **{**arguments, **fixed})
-                if fixed and not isinstance(said.choices[0].message.content, str):
-                    raise ValueError("its answer has no text")
             except Exception as error:
-                if not self._failed.done():
-                    self._failed.set_exception(RuntimeError(f"a model failed: {error}"))
+                self._fail(str(error))
                 raise
+            if fixed and not _has_text(said):
+                self._fail("its answer has no text")
             return said
 
         resource.create = creating
+
+    def _fail(self, reason: str) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(RuntimeError(f"a model failed: {reason}"))
+
+
+def _has_text(completion: Any) -> bool:
+    choices = getattr(completion, "choices", None) or [None]
+    return isinstance(getattr(getattr(choices[0], "message", None), "content", None), str)
 
 
 class Memory:
@@ -75,7 +83,9 @@ class Memory:
     def __init__(self, client: Any, cascade: Any) -> None:
         self._client = client
         self._cascade = cascade
-        self._memorize = importlib.import_module("everos.service.memorize")
+        self._engine = importlib.import_module("everos.service.memorize")._get_engine()
+        self._lost: list[Any] = []
+        self._engine.on_dead_letter(self._lost.append)
 
     async def ingest(self, session: str, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Take in a session, wait for all that follows from it, and say what is held."""
@@ -84,7 +94,7 @@ class Memory:
         await self._post("/flush", **scope)
         # facts and the profile are extracted, and everything is indexed, after the answer
         while True:
-            if not await self._memorize._get_engine().wait_idle(timeout=IDLE_S):
+            if not await self._engine.wait_idle(timeout=IDLE_S):
                 raise TimeoutError(f"its strategies went on for more than {IDLE_S:g} s")
             if not await self._cascade.drain_fully():
                 break
@@ -108,6 +118,8 @@ class Memory:
         return [[episode["id"], episode["score"]] for episode in said["episodes"]]
 
     async def _check(self) -> None:
+        if self._lost:
+            raise RuntimeError(f"{self._lost[0].strategy_name} failed: {self._lost[0].error}")
         left = await self._cascade.queue_summary()
         if left.pending or left.failed_permanent:
             raise RuntimeError(f"it could not index all that it wrote: {left}")
@@ -162,6 +174,8 @@ async def serve(lines: asyncio.StreamReader, say: Callable[[Any], None]) -> None
             say({"said": await task})
         except Exception as error:
             say({"failed": f"{type(error).__name__}: {error}"})
+    if app is not None:
+        await running.__aexit__(None, None, None)
 
 
 async def main() -> None:
@@ -175,7 +189,7 @@ async def main() -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
     await serve(lines, say)
-    os._exit(0)  # its threads would go on; the root is whole between requests
+    os._exit(0)  # its threads would go on
 
 
 if __name__ == "__main__":
