@@ -161,9 +161,9 @@ def evermemos(body: dict[str, Any]) -> str:
         told = {"category": "home", "description": "has a home", "evidence": "speaks of it"}
         return json.dumps({"explicit_info": [told], "implicit_traits": []})
     if "atomic_facts" in asked:
-        at = _between(asked, "start time: ", "\n")
-        return json.dumps(
-            {"atomic_facts": {"time": at, "atomic_fact": words(asked[-200:])[:3] or ["nothing"]}}
-        )
+        told = asked.rpartition("- EPISODE_TEXT: ")[2]
+        at = _between(told, '- TIME: "', '"')
+        facts = _between(told, '"', '"\n- TIME').splitlines()
+        return json.dumps({"atomic_facts": {"time": at, "atomic_fact": facts}})
     said = _between(asked, "Conversation content:\n", "\n\nCustom instructions:")
     return json.dumps({"title": f"Told: {' '.join(words(said)[-3:])}", "content": said})

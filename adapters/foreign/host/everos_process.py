@@ -1,8 +1,8 @@
 """One EverOS: what the driver `evermemos` runs as a process for each memory, since EverOS takes its root, its models
 and its state from the process that it is in.
 
-It reads one request a line of JSON from standard input, `{"do": NAME, "now_us": TIME, ...}`, and writes one answer a line
-to standard output, `{"said": ...}` or `{"failed": REASON}`. With its input it shuts EverOS down, and ends.
+It reads one request a line of JSON from standard input, `{"do": NAME, "now_us": TIME, ...}`, and writes one answer a
+line to standard output, `{"said": ...}` or `{"failed": REASON}`. With its input it shuts EverOS down, and ends.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""EverMemOS as it is published now, EverOS (`everos` on PyPI, 1.0 and later): conversations are cut into episodes that a
-model narrates, with atomic facts and a profile, in Markdown files that SQLite and LanceDB index.
+"""EverMemOS as it is published now, EverOS (`everos` on PyPI, 1.0 and later): conversations are cut into episodes that
+a model narrates, with atomic facts and a profile, in Markdown files that SQLite and LanceDB index.
 
-It takes its root, models and state from its process, so each memory that is used has a process of its own. One is started
-by the first call that needs it and ended by the first fork, so that what is only kept has none.
+It takes its root, models and state from its process, so each memory that is used has a process of its own. One is
+started by the first call that needs it and ended by the first fork, so that what is only kept has none.
 """
 
 from __future__ import annotations

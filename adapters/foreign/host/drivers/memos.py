@@ -159,8 +159,12 @@ class _General:
         return {item.id: item.memory for item in self._memory.get_all()}
 
     def search(self, text: str, top_k: int) -> list[tuple[str, float]]:
+        if not (held := self._memory.vector_db.count()):
+            return []
         (vector,) = self._memory.embedder.embed([text])
-        return [(item.id, item.score) for item in self._memory.vector_db.search(vector, top_k)]
+        # all of them, since a copy's scores differ in their last bits, which shall not say where the cut is
+        found = self._memory.vector_db.search(vector, held)
+        return [(item.id, item.score) for item in found]
 
     def close(self) -> None:
         self._memory.vector_db.client.close()
@@ -269,8 +273,8 @@ class MemOS:
     def search(self, text: str, top_k: int, now_us: int) -> Sequence[tuple[str, float]]:
         """In `tree_text` the nodes of each kind that are near, reranked by their vectors: its mode `fast`."""
         with self._inside.called(now_us):
-            found: Sequence[tuple[str, float]] = self._system.search(text, top_k)
-            return found
+            found = [(native, round(float(score), 6)) for native, score in self._system.search(text, top_k)]
+        return sorted(found, key=lambda hit: (-hit[1], hit[0]))[:top_k]
 
     def stored_bytes(self) -> int:
         """Texts and vectors."""
