@@ -39,7 +39,7 @@ DAYS = (
     ("Alice: dumplings again, please",),
     ("Jake: candles smell of honey",),
 )
-NAMES = ("amem", "memoryos", "memskill", "memos", "memos:memory=general_text")
+NAMES = ("amem", "memoryos", "memskill", "memos", "memos:memory=general_text", "evermemos")
 TELESCOPE = "Alice: the telescope stands upstairs"
 
 

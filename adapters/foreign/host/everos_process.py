@@ -78,26 +78,43 @@ def _has_text(completion: Any) -> bool:
 
 
 class Memory:
-    """EverOS on one root, called inside the process."""
+    """EverOS on one root, called inside the process. Its index follows its files when it is told to, and not by itself:
+    the environment turns that off."""
 
-    def __init__(self, client: Any, cascade: Any) -> None:
-        self._client = client
-        self._cascade = cascade
+    def __init__(self) -> None:
         self._engine = importlib.import_module("everos.service.memorize")._get_engine()
         self._lost: list[Any] = []
         self._engine.on_dead_letter(self._lost.append)
+        self._app = importlib.import_module("everos.entrypoints.api.app").create_app()
+        self._running = self._app.router.lifespan_context(self._app)
+
+    async def open(self) -> None:
+        """Begin, once the time is known."""
+        await self._running.__aenter__()
+        httpx = importlib.import_module("httpx")
+        self._client = httpx.AsyncClient(
+            transport=httpx.ASGITransport(self._app), base_url="http://everos/api/v2/memory", timeout=None
+        )
+        self._cascade = importlib.import_module("everos.memory.cascade").CascadeOrchestrator(
+            memory_root=importlib.import_module("everos.core.persistence").MemoryRoot.resolve(),
+            tokenizer=importlib.import_module("everos.component.tokenizer").build_tokenizer(),
+        )
+        self._cascade._worker._optimize_min_interval = 0.0  # or each call would wait for a minute to pass
+
+    async def close(self) -> None:
+        """Write all that is held, and end."""
+        await self._running.__aexit__(None, None, None)
 
     async def ingest(self, session: str, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Take in a session, wait for all that follows from it, and say what is held."""
         scope = {"session_id": session}
         await self._post("/add", **scope, messages=messages, defer_extraction=True)
         await self._post("/flush", **scope)
-        # facts and the profile are extracted, and everything is indexed, after the answer
-        while True:
-            if not await self._engine.wait_idle(timeout=IDLE_S):
-                raise TimeoutError(f"its strategies went on for more than {IDLE_S:g} s")
-            if not await self._cascade.drain_fully():
-                break
+        # facts and the profile are extracted after the answer
+        if not await self._engine.wait_idle(timeout=IDLE_S):
+            raise TimeoutError(f"its strategies went on for more than {IDLE_S:g} s")
+        while await self._cascade.sync_once():
+            pass
         await self._check()
         return await self.records()
 
@@ -139,31 +156,15 @@ async def serve(lines: asyncio.StreamReader, say: Callable[[Any], None]) -> None
     times = importlib.import_module("everos.component.utils.datetime")
     vars(times)["_dt"] = types.SimpleNamespace(**{**vars(datetime), "datetime": Clock})
     vars(times)["_MS_THRESHOLD"] = 1e10  # it takes milliseconds before September 2001 for seconds
-    app_module = importlib.import_module("everos.entrypoints.api.app")
+    memory = Memory()
     logging.disable()  # it logs what it is told
-    cascades: list[Any] = []
-    orchestrator = importlib.import_module("everos.memory.cascade").CascadeOrchestrator
-    start = orchestrator.start
-
-    async def starting(own: Any) -> None:
-        cascades.append(own)
-        await start(own)
-
-    orchestrator.start = starting
-    httpx = importlib.import_module("httpx")
-    app = None
+    opened = False
     while line := await lines.readline():
         request = json.loads(line)
         Clock.simulated = datetime.datetime.fromtimestamp(request.pop("now_us") / 1_000_000, datetime.UTC)
-        if app is None:  # the first request says what time it is
-            app = app_module.create_app()
-            running = app.router.lifespan_context(app)
-            await running.__aenter__()
-            transport = httpx.ASGITransport(app)
-            client = httpx.AsyncClient(
-                transport=transport, base_url="http://everos/api/v2/memory", timeout=None
-            )
-            memory = Memory(client, cascades[0])
+        if not opened:
+            await memory.open()
+            opened = True
         do: Callable[..., Coroutine[Any, Any, Any]] = getattr(memory, request.pop("do"))
         failed = models.watch()
         task = asyncio.ensure_future(do(**request))
@@ -174,8 +175,8 @@ async def serve(lines: asyncio.StreamReader, say: Callable[[Any], None]) -> None
             say({"said": await task})
         except Exception as error:
             say({"failed": f"{type(error).__name__}: {error}"})
-    if app is not None:
-        await running.__aexit__(None, None, None)
+    if opened:
+        await memory.close()
 
 
 async def main() -> None:

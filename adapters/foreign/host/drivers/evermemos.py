@@ -129,6 +129,7 @@ class EverMemOS:
         embedder = {**model, "MODEL": settings.embedder, "DIM": settings.dimensions, "MAX_RETRIES": 0}
         variables = {
             "EVEROS_ROOT": self._root,
+            "EVEROS_DISABLE_CASCADE": 1,
             "EVEROS_MEMORIZE__MODE": "chat",
             "EVEROS_MEMORY__TIMEZONE": "UTC",
             "EGOSTREAM_SEED": settings.seed,
