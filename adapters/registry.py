@@ -35,6 +35,7 @@ from adapters.foreign.memory import foreign_systems
 from adapters.memory import Capabilities, Fork, LaneContext, MemorySystem
 from adapters.plugins import plugins
 from adapters.systems.full_context import FullContextMemory
+from adapters.systems.graph import GraphMemory
 from adapters.systems.http_agent import HttpMemory
 from adapters.systems.null import NullMemory
 from adapters.systems.oracle import OracleMemory
@@ -54,6 +55,7 @@ _BUILT_IN: Mapping[str, type[MemorySystem]] = MappingProxyType(
         "bm25": Bm25Memory,
         "dense": DenseMemory,
         "hybrid": HybridMemory,
+        "graph": GraphMemory,
         "http": HttpMemory,
     }
 )

@@ -111,6 +111,7 @@ async def test_every_system_that_extracts_answers_by_the_model_instead(name: str
         "rag_raw": "rag_raw:retrieval=bm25",
         "dense": "dense:embedder=fake",
         "hybrid": "hybrid:embedder=fake",
+        "graph": "graph:model=fake,embedder=fake",
     }
     spec = needed.get(name, name)
     assert capabilities(spec).answers == "run"
