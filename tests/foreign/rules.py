@@ -6,14 +6,10 @@ import hashlib
 import json
 import math
 import re
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-_WORD = re.compile(r"[a-z]{4,}")
-
-
-def words(text: str) -> list[str]:
-    """Its words of four letters and more, each once, in order."""
-    return list(dict.fromkeys(_WORD.findall(text.lower())))
+from tests.models.roles import says, telling, words
 
 
 def bag(text: str, dimensions: int) -> list[float]:
@@ -41,10 +37,8 @@ def _between(text: str, start: str, end: str = r"\Z") -> str:
 def mem0(body: dict[str, Any]) -> str:
     """A memory for each line of what is new."""
     new = re.search(r"## New Messages\n(.*?)\n+## ", body["messages"][-1]["content"], re.DOTALL)
-    lines = new[1].splitlines() if new else []
-    found = [
-        {"id": str(i), "text": line.removeprefix("user: ")} for i, line in enumerate(lines) if line.strip()
-    ]
+    lines = telling([line for line in new[1].splitlines() if line.strip()] if new else [])
+    found = [{"id": str(i), "text": line.removeprefix("user: ")} for i, line in enumerate(lines)]
     return json.dumps({"memory": [{**memory, "attributed_to": "user"} for memory in found]})
 
 
@@ -113,7 +107,7 @@ def memskill(body: dict[str, Any]) -> str:
     """Each line is inserted with its date. A line `X is now Y` updates what is known of X; `forget X` deletes it."""
     asked = _asked(body)
     date = _between(asked, "Input Text Chunk:\nDATE: ", "\n")
-    lines = _between(asked, "CONVERSATION:\n", "\n\nRetrieved Memories").splitlines()
+    lines = telling(_between(asked, "CONVERSATION:\n", "\n\nRetrieved Memories").splitlines())
     known = re.findall(r"^(\d+)\. (.*)$", _between(asked, r"\(0-based index\):\n", "Selected Skills:"), re.M)
     blocks: list[str] = []
     for line in lines:
@@ -134,7 +128,8 @@ def memskill(body: dict[str, Any]) -> str:
 def memos(body: dict[str, Any]) -> str:
     """Each line is a memory, of the user by turns."""
     asked = _asked(body).rpartition("\nConversation:\n")[2]
-    lines = re.findall(r"^(\w+): ?\[(.*?)\]: (.*)$", asked, re.M)
+    said = telling(re.findall(r"^\w+: ?\[.*?\]: .*$", asked, re.M))
+    lines = [re.findall(r"^(\w+): ?\[(.*?)\]: (.*)$", line)[0] for line in said]
     memories = [
         {
             "key": " ".join(words(text)[:2]),
@@ -163,7 +158,19 @@ def evermemos(body: dict[str, Any]) -> str:
     if "atomic_facts" in asked:
         told = asked.rpartition("- EPISODE_TEXT: ")[2]
         at = _between(told, '- TIME: "', '"')
-        facts = _between(told, '"', '"\n- TIME').splitlines()
+        facts = telling(_between(told, '"', '"\n- TIME').splitlines())
         return json.dumps({"atomic_facts": {"time": at, "atomic_fact": facts}})
     said = _between(asked, "Conversation content:\n", "\n\nCustom instructions:")
     return json.dumps({"title": f"Told: {' '.join(words(said)[-3:])}", "content": said})
+
+
+# --- all at once ----------------------------------------------------------------------------------------------------
+
+RULES: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
+    rule.__name__: rule for rule in (mem0, amem, memoryos, memskill, memos, evermemos)
+}
+
+
+def everyone(body: dict[str, Any]) -> str:
+    """One server for all: each foreign system asks a model of its own name, and whoever else asks has our prompts."""
+    return RULES.get(body["model"], says)(body)

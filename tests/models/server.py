@@ -58,7 +58,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `most_at_once`: a call above so many gets 429, with `retry_after`. `key`: other keys get 401. `formats`: the
     types of `response_format` that don't get 400. `delay_s`: before the answer; `token_s`: between a stream's tokens.
-    `vectors`: `drawn` from the text, or `module:function` of a text and the dimensions.
+    `vectors`: `drawn` from the text, or `module:function` of a text and the dimensions. `keep`: what was asked is kept
+    for `asked`; long runs ask gigabytes.
     """
 
     rule: str = "echo"
@@ -76,6 +77,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     stream_options: bool = True
     usage: bool = True
     dimensions: int = 8
+    keep: bool = True
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,10 +114,11 @@ class Server:
 
 
 @contextmanager
-def running_server(script: Script | None = None) -> Iterator[Server]:
-    """A server that runs meanwhile. Blocks while it starts: for fixtures, which tests share and play scripts on."""
+def running_server(script: Script | None = None, port: int = 0) -> Iterator[Server]:
+    """A server that runs meanwhile. Blocks while it starts: for fixtures, which tests share and play scripts on.
+    `port`: that of one that was killed, to come back in its place."""
     told = msgspec.json.encode(script or Script()).decode()
-    command = [sys.executable, "-m", "tests.models.server", told]
+    command = [sys.executable, "-m", "tests.models.server", told, str(port)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -209,9 +212,10 @@ class _Play:
         self._at_once += 1
         try:
             step = self._step(body)
-            self.asked.append(
-                Asked(path=path, headers=headers, body=body, at_once=self._at_once, did=_did(step))
-            )
+            if script.keep:
+                self.asked.append(
+                    Asked(path=path, headers=headers, body=body, at_once=self._at_once, did=_did(step))
+                )
             if step.does == "hang":
                 await reader.read()  # until the caller hangs up
                 return False
@@ -366,8 +370,8 @@ async def _answer(writer: asyncio.StreamWriter, status: int, value: object, **he
     return True
 
 
-async def _serve(script: Script) -> None:
-    server = await asyncio.start_server(_Serves(script).connection, "127.0.0.1", 0, backlog=1024)
+async def _serve(script: Script, port: int) -> None:
+    server = await asyncio.start_server(_Serves(script).connection, "127.0.0.1", port, backlog=1024)
     print(f"listening on http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", flush=True)
     await server.serve_forever()
 
@@ -381,4 +385,5 @@ def _end_with(parent: int) -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    asyncio.run(_serve(msgspec.json.decode(sys.argv[1] if len(sys.argv) > 1 else "{}", type=Script)))
+    told, port = (*sys.argv[1:], *("{}", "0")[len(sys.argv) - 1 :])
+    asyncio.run(_serve(msgspec.json.decode(told, type=Script), int(port)))
