@@ -278,7 +278,7 @@ def gone_for_a_while(arguments: Sequence[object], server: Server, enough: int) -
 
 def check_kept(folder: Path, out: str, check: Checks) -> None:
     """Each segment has one delta in each lane, with records or with an error, and nobody wrote an error down."""
-    deltas = tap(folder / out, "deltas")
+    deltas = [event for event in tap(folder / out, "deltas") if event["kind"] == "delta"]
     segments: dict[str, Counter[int]] = defaultdict(Counter)
     for delta in deltas:
         segments[delta["lane"]][delta["segment"]] += 1

@@ -86,6 +86,11 @@ def summary_lines(scores: Scores) -> list[str]:
         lines.append(
             f"The run announced {scores.announced_anchors} {about[1]}; the log has {scores.anchors}."
         )
+    if scores.gapped:
+        gapped = _number(scores.gapped, "trajectory", "trajectories")
+        lines.append(
+            f"{gapped} on a memory that lacks a segment, whose ingest failed: a retry runs them again."
+        )
     for system, reasons in scores.failed_ingests.items():
         failed = _number(sum(reasons.values()), "segment", "segments")
         lines.append(f"{system} failed to ingest {failed}: {_reasons(reasons)}.")

@@ -15,6 +15,7 @@ it can be asked at any moment, and two logs with the same events give the same s
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -255,8 +256,15 @@ class Scoreboard:
             # By length first, so that e10 comes after e9.
             anchors[stream].sort(key=lambda anchor: (anchor.segment, len(anchor.anchor), anchor.anchor))
         only = frozenset(started.only)
+        failed = {
+            lane: sorted(segment for segment, ingest in ingests.items() if ingest.error is not None)
+            for lane, ingests in self._ingests.items()
+        }
         return tuple(
-            self._row(started, system, anchor)
+            msgspec.structs.replace(
+                self._row(started, system, anchor),
+                missed=bisect_left(failed.get(f"{system}@{stream}", []), anchor.segment),
+            )
             for system in started.systems
             for stream in started.streams
             for anchor in anchors[stream]

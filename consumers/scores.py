@@ -77,8 +77,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     errors: dict[str, str]
     closed: bool
     closed_reason: str
+    missed: int = 0
+    """Segments that its memory lacks, since their ingest failed before."""
     attempt: int = 1
-    """Above 1 where it was unjudged and run again (`egostream retry`)."""
+    """Above 1 where it was run again (`egostream retry`)."""
     groups: dict[str, str] = {}
     """Of a probe: what results are reported by → its group."""
     newer: bool = False
@@ -271,10 +273,17 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
         return sum(row.attempt > 1 for row in self.rows)
 
     @property
+    def gapped(self) -> int:
+        """How many trajectories ran on a memory that lacks a segment: what they came to may be the gap's doing."""
+        return sum(row.missed > 0 for row in self.rows)
+
+    @property
     def complete(self) -> bool:
-        """Every metric of every announced trajectory was judged, and no record was lost to a dead letter."""
+        """Every metric of every announced trajectory was judged, on a memory that lacks no segment, and no record was
+        lost to a dead letter."""
         return not (
             self.unjudged.trajectories
+            or self.gapped
             or self.dead_letters
             or self.strays
             or self.anchors != self.announced_anchors

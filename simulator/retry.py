@@ -1,4 +1,5 @@
-"""Running again what stayed unjudged: a run of its own, beside the first, of just those trajectories.
+"""Running again what an outage spoilt, what stayed unjudged and what ran on a memory that lacks a segment: a run of
+its own, beside the first, of just those trajectories.
 
 A retry replays what they need into memories made anew, in `RUN/retry-1`, `RUN/retry-2` and so on. The run's own log
 stays as it is. A trajectory that was retried counts as its newest attempt left it, wholly: marks of two attempts
@@ -37,9 +38,14 @@ class RetryOptions(msgspec.Struct, frozen=True, kw_only=True):
     offline: bool = False
 
 
-def unjudged_rows(scores: Scores) -> list[Row]:
-    """The trajectories that lack a judged metric."""
-    return [row for row in scores.rows if any(mark.outcome == "unjudged" for mark in row.marks.values())]
+def spoilt_rows(scores: Scores) -> list[Row]:
+    """The trajectories that lack a judged metric, or whose memory lacks a segment: a judgment of one of these may be
+    another without the outage."""
+    return [
+        row
+        for row in scores.rows
+        if row.missed or any(mark.outcome == "unjudged" for mark in row.marks.values())
+    ]
 
 
 def plan_retry(
@@ -48,9 +54,9 @@ def plan_retry(
     now: RetryOptions,
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan | None:
-    """The run of what stayed unjudged; None where nothing did. Blocking. Raises ConfigError where the run can't be
+    """The run of what an outage spoilt; None where nothing did. Blocking. Raises ConfigError where the run can't be
     retried, and says why."""
-    base, rows = results.started, unjudged_rows(results.scores)
+    base, rows = results.started, spoilt_rows(results.scores)
     if not results.scores.ended:
         raise ConfigError(f"{folder} has not ended: go on with it first, by the command that began it")
     if not rows:

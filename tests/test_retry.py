@@ -36,7 +36,8 @@ class Shaky:
         return Delta()
 
     async def answer(self, request: Request) -> Answer:
-        if request.phase in os.environ.get("NO_ANSWER", "").split():
+        down = request.phase in os.environ.get("NO_ANSWER", "").split()
+        if down or len(self.texts) <= int(os.environ.get("NO_ANSWER_UNTIL", "0")):
             raise RuntimeError("the model is down")
         return Answer(text=self.texts[-1])
 
@@ -78,6 +79,11 @@ def retry(place: Path, out: Path, *more: object, **env: str) -> Ran:
     )
 
 
+def is_sound(row: dict[str, Any]) -> bool:
+    """All of it is judged, on a memory that lacks nothing."""
+    return not row["missed"] and all(mark["outcome"] != "unjudged" for mark in row["marks"].values())
+
+
 def with_place(place: Path) -> str:
     return os.pathsep.join([str(place), *filter(None, [os.environ.get("PYTHONPATH")])])
 
@@ -110,7 +116,7 @@ def test_after_an_outage_a_retry_gives_what_would_have_been_without(
     ran = retry(place, out)
     assert ran.code == 0, ran.err
     assert (out / "log.db").stat().st_size == log
-    again = before["unjudged"]["trajectories"]
+    again = len(before["rows"]) - sum(map(is_sound, before["rows"]))
     assert f"{again} trajectories as a retry left them" in ran.out
     assert "invariants 1-7 hold" in ran.out
     assert verdicts(out) == undisturbed
@@ -125,6 +131,27 @@ def test_after_an_outage_a_retry_gives_what_would_have_been_without(
         assert sorted(row["attempt"] for row in csv.DictReader(lines)).count("2") == again
     # the run's own command finds it finished, and leaves the retry's results where they are
     assert run(place, out).code == 0
+    assert verdicts(out) == undisturbed
+
+
+def test_what_ran_on_a_memory_with_a_gap_is_retried_though_it_was_judged(
+    place: Path, undisturbed: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    ran = run(place, out, NO_INGEST="0 1 2 3")
+    assert ran.code == 4
+    rows = egostream("scores", out, "--json").json["rows"]
+    shaky = {row["trajectory"]: row for row in rows if row["system"] == "shaky"}
+    gapped = [name for name, row in shaky.items() if row["segment"] > 3]
+    assert gapped
+    assert all(shaky[name]["missed"] == 4 for name in gapped)
+    assert all(mark["outcome"] != "unjudged" for name in gapped for mark in shaky[name]["marks"].values())
+    assert all(row["missed"] == 0 for row in rows if row["system"] == "null")
+    assert "on a memory that lacks a segment, whose ingest failed: a retry runs them again." in ran.out
+    ran = retry(place, out, "--json")
+    assert ran.code == 0, ran.err
+    after = {row["trajectory"]: row for row in ran.json["rows"]}
+    assert all((after[name]["attempt"], after[name]["missed"]) == (2, 0) for name in gapped)
     assert verdicts(out) == undisturbed
 
 
@@ -207,7 +234,7 @@ def test_a_run_of_which_nobody_noted_how_it_was_begun_is_not_retried(place: Path
 
 def test_a_retry_holds_the_canaries_that_lie_in_what_it_replays(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    assert run(place, out, "--canaries", 60, NO_INGEST="1 2 3").code == 4
+    assert run(place, out, "--canaries", 60, NO_ANSWER_UNTIL="4").code == 4
     ran = retry(place, out)
     assert ran.code == 0, ran.err
     published = egostream("tap", out / "retry-1", "observations", "--json", "-q").json_lines

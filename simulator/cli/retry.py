@@ -34,8 +34,8 @@ def retry(
     offline: bool,
     settings: common.Settings,
 ) -> int:
-    """Run again the trajectories of a finished RUN that stayed unjudged, and only those: where an agent, a memory
-    system or a judge failed for good.
+    """Run again the trajectories of a finished RUN that an outage spoilt, and only those: what stayed unjudged, since
+    an agent, a memory system or a judge failed for good, and what ran on a memory that lacks a segment.
 
     Their memories are made anew and ingest the stream again up to where they are asked. That is a run of its own in
     RUN/retry-1 (then retry-2 and so on); RUN's own log stays as it is. `egostream scores RUN` counts a retried

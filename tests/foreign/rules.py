@@ -161,6 +161,7 @@ def evermemos(body: dict[str, Any]) -> str:
         facts = telling(_between(told, '"', '"\n- TIME').splitlines())
         return json.dumps({"atomic_facts": {"time": at, "atomic_fact": facts}})
     said = _between(asked, "Conversation content:\n", "\n\nCustom instructions:")
+    said = said.translate(dict.fromkeys(map(ord, "{}")))  # EverOS counts those in texts, too
     return json.dumps({"title": f"Told: {' '.join(words(said)[-3:])}", "content": said})
 
 
