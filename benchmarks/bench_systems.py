@@ -145,9 +145,9 @@ def scores_of(run: Path) -> Run:
     return scores
 
 
-def tap(run: Path, topic: str) -> list[Run]:
+def tap(run: Path, topic: str, *more: str) -> list[Run]:
     """All events of a topic."""
-    return [json.loads(line) for line in egostream("tap", run, topic, "--json", "-q").out.splitlines()]
+    return [json.loads(line) for line in egostream("tap", run, topic, "--json", "-q", *more).out.splitlines()]
 
 
 class Checks:
@@ -354,8 +354,13 @@ def lanes(folder: Path, wanted: Sequence[str], segments: int, check: Checks) -> 
 
 
 def ingesting_s(run: Path) -> float:
-    """From the first observation to the last delta, by the wall clock."""
-    raise NotImplementedError
+    """From the first ingest's beginning to the last one's end, by the wall clock."""
+    headers = [
+        tapped["record"]["headers"]
+        for tapped in tap(run, "deltas", "--meta")
+        if tapped["event"]["kind"] == "delta"
+    ]
+    return (max(int(h["ended_us"]) for h in headers) - min(int(h["began_us"]) for h in headers)) / 1e6
 
 
 def main() -> int:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from consumers.audit import AUDIT_TOPICS, Auditor
 from simulator.events import (
+    CommittedEvent,
     DeadLetterEvent,
     DeltaEvent,
     FeedbackEvent,
     LaneFailedEvent,
+    MemoryRecord,
     ResponseEvent,
     TrajectoryClosedEvent,
     VerdictEvent,
 )
 from simulator.intake import decode_records
+from tests.audit.forgery import Forgery
 from tests.audit.worlds import Shape, World
 
 shapes = st.builds(
@@ -60,6 +64,21 @@ def test_a_run_under_way_is_open_and_breaks_nothing(shape: Shape, steps: int) ->
     assert certificate.findings == ()
     assert certificate.ended == world.ended
     assert bool(certificate.open) != world.ended
+
+
+@pytest.mark.parametrize(("segment", "findings"), [(0, []), (1, ["commit_in_main"])])
+def test_a_record_that_a_commit_and_later_the_main_memory_rewrite_alike_is_no_leak_if_it_was_there_before(
+    segment: int, findings: list[str]
+) -> None:
+    log = Forgery(World(Shape(seed=3, segments=4, anchors=6)).run())
+    committed = log.one(CommittedEvent, lambda event: event.as_of == 0 and event.error is None)
+    deltas = log.all(DeltaEvent, lambda event: event.lane == committed.lane)
+    old = MemoryRecord(id="s0/m0", text="a page", event_time_us=0)
+    new = replace(old, op="update", text="a page, with a summary")
+    log.change(deltas[segment], records=(*deltas[segment].records, old))
+    log.change(deltas[2], records=(*deltas[2].records, new))
+    log.change(committed, records=(*committed.records, new))
+    assert [finding.rule for finding in log.audit().findings] == findings
 
 
 def test_random_runs_are_of_all_kinds() -> None:

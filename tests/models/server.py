@@ -130,9 +130,9 @@ def running_server(script: Script | None = None, port: int = 0) -> Iterator[Serv
 
 
 @asynccontextmanager
-async def scripted_server(script: Script | None = None) -> AsyncIterator[Server]:
+async def scripted_server(script: Script | None = None, port: int = 0) -> AsyncIterator[Server]:
     """The same, off the event loop."""
-    running = running_server(script)
+    running = running_server(script, port)
     server = await anyio.to_thread.run_sync(running.__enter__)
     try:
         yield server

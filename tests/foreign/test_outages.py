@@ -1,0 +1,116 @@
+"""Runs whose model fails now and then, or is gone for a while: nothing of it gets into a memory, nothing is lost, and
+in the end the verdicts are those of a run that was left alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+
+from adapters.foreign.catalogue import known
+from adapters.foreign.environment import installed
+from tests.cli.helpers import Ran, egostream, started
+from tests.conftest import ROOT, skip_without
+from tests.foreign.test_runs import TOY, outcomes
+from tests.models.server import Script, Server, Step, scripted_server
+
+DATA = "synthetic:seed=3,wearers=1,days=1,segments_per_day=6,observations_per_segment=6,anchors_per_day=6"
+WRONG = "this model is out of order"
+BROKEN = (
+    Step(does="refuse", status=503, message=WRONG, retry_after="0"),
+    Step(does="not_json"),
+    Step(does="cut"),
+    Step(does="wrong_shape"),
+    Step(does="empty"),
+    Step(does="hang"),
+)
+RULE = "tests.foreign.rules:everyone"
+CALLS_BEFORE = {"toy": 14, "mem0": 3}
+"""In the third segment, or near it."""
+GONE_S = 2.0
+
+pytestmark = pytest.mark.usefixtures("toy")
+
+
+def arguments(folder: Path, server: Server, spec: str, out: str, attempts: int) -> list[object]:
+    told = f'base_url = "{server.url}"\nattempts = {attempts}\ntimeout_s = 1.0\n'
+    names = ("small", "mem0", "answers")
+    tables = (f'[models.{name}]\nmodel = "{name}"\n{told}' for name in names)
+    (folder / "models.toml").write_text("".join(tables))
+    where = ("--models", folder / "models.toml", "--cache", folder / f"{out}.db", "--out", folder / out)
+    return ["run", "--data", DATA, "--system", spec, *where, "--answers", "answers", "-q"]
+
+
+async def ran(*words: object) -> Ran:
+    return await anyio.to_thread.run_sync(partial(egostream, *words, cwd=ROOT))
+
+
+async def check_kept(run: Path) -> None:
+    """Each segment has its delta, and nobody wrote down that a model failed."""
+    said = (await ran("tap", run, "deltas", "--json", "-q")).json_lines
+    deltas = [event for event in said if event["kind"] == "delta"]
+    assert [delta["segment"] for delta in deltas] == list(range(6))
+    assert all(bool(delta["records"]) != bool(delta.get("error")) for delta in deltas)
+    said += (await ran("tap", run, "responses", "--json", "-q")).json_lines
+    for event in said:
+        text = json.dumps({name: value for name, value in event.items() if name != "error"})
+        assert not any(word in text for word in (WRONG, "Error", "Traceback", "<html>")), text
+
+
+async def run_undisturbed(folder: Path, spec: str) -> dict[str, str]:
+    async with scripted_server(Script(rule=RULE)) as server:
+        done = await ran(*arguments(folder, server, spec, "sound", 1))
+    assert done.code == 0, done.err + done.out
+    found = outcomes(folder / "sound")
+    assert {"pass", "fail"} <= set(found.values())
+    return found
+
+
+def spec_of(name: str) -> str:
+    if name == "toy":
+        return TOY
+    if installed(known(name)) is None:
+        skip_without("systems", f"{name} is not installed: egostream systems install {name}")
+    return f"{name}:model={name}"
+
+
+async def test_with_a_fifth_of_calls_failing_verdicts_are_those_of_a_sound_model(tmp_path: Path) -> None:
+    sound = await run_undisturbed(tmp_path, TOY)
+    async with scripted_server(Script(rule=RULE, faults=BROKEN, fault_share=0.2)) as server:
+        done = await ran(*arguments(tmp_path, server, TOY, "failing", 12))
+        did = Counter(call.did for call in await server.asked())
+    assert done.code == 0, done.err + done.out
+    assert len(did) == 1 + len(BROKEN), did
+    assert outcomes(tmp_path / "failing") == sound
+    await check_kept(tmp_path / "failing")
+
+
+@pytest.mark.parametrize("name", ["toy", "mem0"])
+async def test_what_a_model_that_was_gone_for_a_while_left_undone_a_retry_brings(
+    name: str, tmp_path: Path
+) -> None:
+    spec = spec_of(name)
+    sound = await run_undisturbed(tmp_path, spec)
+    script = Script(rule=RULE, delay_s=0.1)
+    async with scripted_server(script) as server:
+        words = arguments(tmp_path, server, spec, "gone", 2)
+        with started(*words, cwd=ROOT) as run:
+            while len(await server.asked()) < CALLS_BEFORE[name]:
+                assert run.poll() is None
+                await anyio.sleep(0.02)
+            server.process.kill()
+            server.process.wait()
+            await anyio.sleep(GONE_S)
+            port = int(server.url.rpartition(":")[2].partition("/")[0])
+            async with scripted_server(script, port):
+                code = await anyio.to_thread.run_sync(run.wait)
+                assert code == 4, run.communicate()
+                await check_kept(tmp_path / "gone")
+                done = await ran("retry", tmp_path / "gone", "-q")
+    assert done.code == 0, done.err + done.out
+    await check_kept(tmp_path / "gone" / "retry-1")
+    assert outcomes(tmp_path / "gone") == sound
