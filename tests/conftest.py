@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 # What starts the tests in the background ignores SIGINT, and so would every process that they start and interrupt.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+# A run that is to find a system of these tests may import them in a thread, which can't set it and needs not.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 

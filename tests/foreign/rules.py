@@ -31,6 +31,11 @@ def _between(text: str, start: str, end: str = r"\Z") -> str:
     return found[1].strip()
 
 
+def toy(body: dict[str, Any]) -> str:
+    """What it is asked: each observation is a note."""
+    return _asked(body)
+
+
 # --- Mem0 -----------------------------------------------------------------------------------------------------------
 
 
@@ -168,7 +173,7 @@ def evermemos(body: dict[str, Any]) -> str:
 # --- all at once ----------------------------------------------------------------------------------------------------
 
 RULES: Final[Mapping[str, Callable[[dict[str, Any]], str]]] = {
-    rule.__name__: rule for rule in (mem0, amem, memoryos, memskill, memos, evermemos)
+    rule.__name__: rule for rule in (toy, mem0, amem, memoryos, memskill, memos, evermemos)
 }
 
 
