@@ -88,9 +88,14 @@ class Ran(NamedTuple):
 
 def systems(wanted: Sequence[str]) -> list[str]:
     """How `run` is told each of them; says which are left out."""
-    missing = [name for name, about in catalogue().items() if installed(about) is None]
+    places = sources()
+    missing = [
+        name
+        for name, about in catalogue().items()
+        if installed(about) is None or not Path(places.get(variable_of(about), ROOT)).is_dir()
+    ]
     if left_out := [name for name in missing if not wanted or name in wanted]:
-        console.print(f"not installed, left out: {', '.join(left_out)}")
+        console.print(f"not installed, or without its checkout, and left out: {', '.join(left_out)}")
     foreign = [f"{name}={name}:model={name}" for name in catalogue() if name not in missing]
     return [spec for spec in (*BUILT_IN, *foreign) if not wanted or name_of(spec) in wanted]
 

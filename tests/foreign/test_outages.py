@@ -3,16 +3,20 @@ in the end the verdicts are those of a run that was left alone."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from functools import partial
 from pathlib import Path
 
 import anyio.to_thread
+import msgspec
 import pytest
 
 from adapters.foreign.catalogue import known
 from adapters.foreign.environment import installed
+from simulator.events import DeltaEvent
+from simulator.intake import read_events
+from simulator.runfolder import open_run
+from simulator.topics import Topics
 from tests.cli.helpers import Ran, egostream, started
 from tests.conftest import ROOT, skip_without
 from tests.foreign.test_runs import outcomes
@@ -50,14 +54,16 @@ async def ran(*words: object) -> Ran:
 
 async def check_kept(run: Path) -> None:
     """Each segment has its delta, and nobody wrote down that a model failed."""
-    said = (await ran("tap", run, "deltas", "--json", "-q")).json_lines
-    deltas = [event for event in said if event["kind"] == "delta"]
-    assert [delta["segment"] for delta in deltas] == list(range(6))
-    assert all(bool(delta.get("records")) != bool(delta.get("error")) for delta in deltas)
-    said += (await ran("tap", run, "responses", "--json", "-q")).json_lines
-    for event in said:
-        text = json.dumps({name: value for name, value in event.items() if name != "error"})
-        assert not any(word in text for word in (WRONG, "Error", "Traceback", "<html>")), text
+    async with open_run(run) as (log, started_event):
+        topics = Topics.of(started_event.run)
+        read = read_events(log, started_event.run, [topics.deltas, topics.responses, topics.commits])
+        events = [event async for event, _ in read]
+    deltas = [event for event in events if isinstance(event, DeltaEvent)]
+    assert [delta.segment for delta in deltas] == list(range(6))
+    assert all(bool(delta.records) != bool(delta.error) for delta in deltas)
+    for event in events:
+        said = {name: value for name, value in msgspec.to_builtins(event).items() if name != "error"}
+        assert not any(word in str(said) for word in (WRONG, "Error", "Traceback", "<html>")), said
 
 
 async def run_undisturbed(folder: Path, spec: str) -> dict[str, str]:
