@@ -22,15 +22,17 @@ from simulator.models import system_identity
 from tests.cli.helpers import Ran, egostream, has, started, wait_for
 from tests.conftest import ROOT, skip_without
 from tests.foreign.helpers import TOY_KNOWN, wait_until
+from tests.foreign.hosts import checkout
 from tests.models.server import Script, Server
 
 DATA = "synthetic:seed=3,wearers=1,days=1,segments_per_day=4,observations_per_segment=10,anchors_per_day=4"
 TOY = "toy=tests.foreign.helpers:ToyMemory:model=small"
 JUDGED = "1 system, 4 anchors, 4 trajectories: every metric judged."
-RULES = {"mem0": "tests.foreign.rules:mem0"}
+OPTIONS = {"amem": "", "mem0": "", "memoryos": ",short_term_capacity=1", "memskill": ""}
+"""With which a stream of four segments has its model asked."""
 
 
-@pytest.fixture(params=RULES)
+@pytest.fixture(params=OPTIONS)
 def system(request: pytest.FixtureRequest) -> str:
     """A foreign system that is installed here."""
     name: str = request.param
@@ -62,9 +64,11 @@ async def chats(server: Server) -> int:
 async def test_a_run_is_judged_whole_and_keeps_the_invariants(
     system: str, server: Server, tmp_path: Path
 ) -> None:
-    for out, rule in {"run": RULES[system], "again": "echo"}.items():
+    source = checkout(system)
+    spec = f"{system}:model=small{OPTIONS[system]}" + ("" if source is None else f",source={source}")
+    for out, rule in {"run": f"tests.foreign.rules:{system}", "again": "echo"}.items():
         await server.play(Script(rule=rule))
-        done = await ran(*run_of(f"{system}:model=small", server, tmp_path, "--out", tmp_path / out))
+        done = await ran(*run_of(spec, server, tmp_path, "--out", tmp_path / out))
         assert done.code == 0, done.err + done.out
         assert done.out.splitlines()[0] == JUDGED
         audit = await ran("audit", tmp_path / out)
