@@ -212,11 +212,12 @@ def _next(about: Known, source: str = "") -> str:
 
 def _show_foreign(rows: dict[str, dict[str, Any]], *, details: bool) -> None:
     common.say()
-    table = new_table("", "Foreign", "Version", "Licence", "Python", "Here", "Next")
+    table = new_table("", "Foreign", "Version", "Licence", "Python", "Next")
     for name, row in rows.items():
-        here = "yes" if row["installed"] else "no"
-        table.add_row(name, row["version"], row["licence"], row["python"], here, row["next"])
+        here = f"{name} ✓" if row["installed"] else name  # a column of its own would not fit into 80
+        table.add_row(here, row["version"], row["licence"], row["python"], row["next"])
     common.show(table)
+    common.say("✓ installed here")
     if not details:
         return
     for name, row in rows.items():
