@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from simulator.events import Metric, Outcome, Vote
+from simulator.events import Metric, Outcome, ProbeMetric, Vote
 from simulator.protocols.streammembench import METRICS
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def agreements(rows: Iterable[Row]) -> tuple[Agreement, ...]:
     return tuple(
         _agreement(judge, metric, ballots[judge, metric], with_verdict.get((judge, metric), Counter()))
         for judge in order  # the panel first, then as they were given
-        for metric in METRICS
+        for metric in (*METRICS, *get_args(ProbeMetric))
         if (judge, metric) in ballots
     )
 

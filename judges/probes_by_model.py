@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from adapters.model import Model
@@ -11,15 +12,17 @@ from judges.choice import answered, read_letter
 from judges.judge import Judge, Judgment, ProbeCase
 from judges.rating import ProbeJudge, UnratedError
 from judges.rubrics import RatedMetric, RatingCase
-from simulator.events import Metric, ProbeMetric
+from simulator.events import Metric
 
-_RATED: Final[dict[ProbeMetric, RatedMetric]] = {
+RATED: Final[Mapping[Metric, RatedMetric]] = {
     "qa": "qa",
     "memory_recall": "memory_recall",
     "helpful": "helpful",
     "open_accuracy": "open_answer",
     "open_accuracy_offline": "open_answer",
+    "gated_score": "rating",
 }
+"""Metric → what a model rates for it; of `gated_score` only behind the gate."""
 
 
 class RatedJudge:
@@ -30,7 +33,7 @@ class RatedJudge:
         self._judge = judge
         self._rated = rated
         self.name: str = judge.name_of(rated)
-        self.metrics: frozenset[Metric] = frozenset(m for m, by in _RATED.items() if by == rated)
+        self.metrics: frozenset[Metric] = frozenset(m for m, by in RATED.items() if by == rated)
 
     async def judge(self, case: ProbeCase) -> Judgment:
         """Rate one answer, or what it rests on."""

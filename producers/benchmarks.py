@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -29,6 +29,10 @@ BY_MODEL: Final[frozenset[ProbeMetric]] = frozenset(
     ("qa", "memory_recall", "helpful", "open_accuracy", "open_accuracy_offline", "gated_score")
 )
 """Metrics that a model has to judge."""
+_OFFLINE: Final[Mapping[ProbeMetric, ProbeMetric]] = {
+    "mcq_accuracy": "mcq_accuracy_offline",
+    "open_accuracy": "open_accuracy_offline",
+}
 
 
 def read_probes(benchmark: str, path: str | Path, *, progress: Progress | None = None) -> ProbeSet:
@@ -62,9 +66,11 @@ def read_benchmark(
         progress: files read, and in all.
 
     Raises:
-        ConfigError: there is no such stream, or nothing is left to ask.
+        ConfigError: there is no such stream, no segment is asked for, or nothing is left to ask.
         DatasetError: the data can't be read.
     """
+    if segments is not None and segments < 1:
+        raise ConfigError(f"segments is {segments}: it must be at least 1")
     found = read_probes(benchmark, path, progress=progress)
     there = found.dataset.lifelogs
     if unknown := sorted(set(streams or ()) - there.keys()):
@@ -79,6 +85,8 @@ def read_benchmark(
         metrics = tuple(m for m in event.metrics if by_model or m not in BY_MODEL)
         if event.segment < 0:
             counts["probes_before_any_memory_not_asked"] += 1
+        elif not event.metrics:
+            counts["probes_without_gold_not_asked"] += 1
         elif not metrics:
             counts["probes_without_a_judge_not_asked"] += 1
         else:
@@ -131,20 +139,26 @@ def _events(
         last = len(lifelog.segments) - 1
         name = probe_id(probe.stream, last, used[probe.stream, last])
         used[probe.stream, last] += 1
-        metric: ProbeMetric = "mcq_accuracy_offline" if probe.options else "open_accuracy_offline"
-        yield _event(probe, name, last, lifelog, (metric,))
+        metrics = tuple(_OFFLINE[metric] for metric in _metrics(benchmark, probe))
+        yield _event(probe, name, last, lifelog, metrics)
 
 
 def _metrics(benchmark: ProbeBenchmark, probe: Probe) -> tuple[ProbeMetric, ...]:
+    """What it is judged by. What its gold is missing for would be unjudged for everybody, and is not asked."""
     gold = probe.gold
     match benchmark:
         case "realmem":
-            found: tuple[ProbeMetric, ...] = RETRIEVAL if gold.segments else ()
-            return (*found, "qa", *(("memory_recall",) if gold.memories else ()), "helpful")
+            return (
+                *(RETRIEVAL if gold.segments else ()),
+                *(("qa", "memory_recall") if gold.memories else ()),
+                *(("helpful",) if gold.answer.strip() else ()),
+            )
         case "apm" if gold.decision is not None:
             return ("decision", "gated_score")
+        case _ if probe.options:
+            return ("mcq_accuracy",) if gold.option else ()
         case _:
-            return ("mcq_accuracy",) if probe.options else ("open_accuracy",)
+            return ("open_accuracy",) if gold.answer.strip() else ()
 
 
 def _event(
@@ -166,6 +180,16 @@ def _event(
         gold=probe.gold,
         groups={**probe.groups, "quarter": quarter},
         metrics=metrics,
+    )
+
+
+def cut_outline(outline: OutlineEvent, segments: int) -> OutlineEvent:
+    """An outline of its stream's first segments."""
+    return msgspec.structs.replace(
+        outline,
+        segment_ends_us=outline.segment_ends_us[:segments],
+        event_time_us=outline.segment_ends_us[:segments][-1],
+        sessions=tuple(span for span in outline.sessions if span.last_segment < segments),
     )
 
 

@@ -18,6 +18,8 @@ from adapters.registry import SystemSpec, capabilities
 from adapters.systems.rag_ext import EXTRACT_PROMPT
 from consumers.spending import Role, money_of
 from judges.by_model import FIDELITY_PROMPT, JUDGE_PROMPTS, USER_PROMPT
+from judges.probes_by_model import RATED
+from judges.rubrics import RUBRICS
 from producers.lifelog import Lifelog, SegmentSpan
 from simulator.events import AnchorEvent, ModelUse
 from simulator.models import OFFICIAL
@@ -164,6 +166,16 @@ def _judgments(plan: Plan, *, extracts: bool) -> Iterator[_Call]:
         yield _Call(options.votes, delta, VOTE_TOKENS)  # fidelity
         yield _Call(2 * options.votes, on_first, VOTE_TOKENS)  # ieu, fi
         yield _Call((1 + options.ablate_commit) * options.votes, on_second, VOTE_TOKENS)  # fur
+    for probe in plan.dataset.probes:
+        asked = estimated_tokens(probe.question) + sum(map(estimated_tokens, probe.options))
+        gold = estimated_tokens(probe.gold.answer) + sum(map(estimated_tokens, probe.gold.memories))
+        for metric in probe.metrics:
+            if (rated := RATED.get(metric)) is None or probe.gold.decision == "SILENT":
+                continue  # nothing of it is rated
+            rubric = RUBRICS[rated]
+            looked_at = answer if rubric.looks_at == "answer" else options.answer_tokens
+            own = _own(load_prompt(JUDGE_PROMPTS, rubric.prompt, language))
+            yield _Call(options.votes, own + asked + gold + looked_at, VOTE_TOKENS)
 
 
 def _own(prompt: Prompt) -> int:
@@ -219,5 +231,8 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
         said.append(f"a judge's vote has {VOTE_TOKENS} tokens")
         said.append(
             "what a system writes for a segment is as long as the segment, unless a model extracts it"
+            if plan.dataset.anchors
+            else f"what a judge is shown of what was retrieved fills {options.answer_tokens} tokens, and every "
+            "decision to speak up is right: what fails the gate costs nothing"
         )
     return tuple(said)
