@@ -92,9 +92,12 @@ def read_benchmark(
         else:
             events.append(msgspec.structs.replace(event, metrics=metrics))
     if not events:
-        raise ConfigError(
-            f"{path} holds nothing to ask{'' if by_model else ' that needs no model as a judge: --judge MODEL'}"
-        )
+        why = ""
+        if counts["probes_without_a_judge_not_asked"]:
+            why = " that needs no model as a judge: name one with --judge MODEL"
+        elif len(kept) < sum(probe.stream in lifelogs for probe in found.probes):
+            why = ": no probe is due within its first segments"
+        raise ConfigError(f"{path} holds nothing to ask{why}")
     events.sort(key=lambda event: event.segment)
     return msgspec.structs.replace(
         found.dataset,
