@@ -350,7 +350,9 @@ class _Judging:
 
 
 def _is_in_place(response: ResponseEvent, anchor: Subject) -> bool:
-    """As the conductor sees it, save that it knows what was asked when."""
+    """As the conductor sees it, save that it knows what was asked when. What it buries must not be judged either."""
+    if any(found.event_time_us > response.event_time_us for found in response.retrieved):
+        return False
     name = response.phase if response.arm == "committed" else f"{response.phase}-{response.arm}"
     return (response.as_of, response.event_time_us, response.step) == (
         anchor.segment,
