@@ -125,7 +125,7 @@ class Gauges:
             "committed": _zeros(systems, ("stored", "failed")),
             "begun": _zeros(systems),
             "closed": _zeros(systems, ("whole", "early")),
-            "verdicts": _zeros(systems, METRICS[: 5 if started.ablate_commit else 4], get_args(Outcome)),
+            "verdicts": _zeros(systems, _metrics_of(started), get_args(Outcome)),
             "dead": _zeros(topics),
             "tokens": _zeros(systems, (*CALLS, "replay", "judge"), ("prompt", "completion")),
             "model_calls": _zeros(systems, (*CALLS, "replay", "judge")),
@@ -328,6 +328,13 @@ class Gauges:
             last_us={role: us for role, us in self._last_us.items() if us},
             recent=self._lags.recent(now_us, replayed=self._replayed),
         )
+
+
+def _metrics_of(started: RunStartedEvent) -> Sequence[str]:
+    """What a run is judged by: of probes, whatever it announced a judge of."""
+    if started.protocol == "streammembench":
+        return METRICS[: 5 if started.ablate_commit else 4]
+    return [field.removeprefix("judge.") for field in started.identity if field.startswith("judge.")]
 
 
 def _zeros(*labels: Iterable[str]) -> Counter[Labels]:

@@ -38,6 +38,7 @@ from simulator.runfolder import open_run
 from simulator.waits import CONDUCTOR_ROLE
 from tests.load.test_latency import NOW_US, Fed, closed, delta, released, stamped, started, whole
 from tests.metrics.recount import bucketed, counted, nonzero, recount, stored
+from tests.probes.helpers import LIFEDIAL
 
 DATA = "synthetic:seed=5,wearers=2,segments_per_day=8,observations_per_segment=4,anchors_per_day=8"
 SPOILT = "slow=tests.workers.slow_memory:SlowMemory:ms=0,spoilt=true"
@@ -78,13 +79,21 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Ran]:
     ):
         options = RunOptions(data=DATA, systems=("null", SPOILT), out=folder / name, **more)  # type: ignore[arg-type]
         anyio.run(execute, plan_run(options))
+    probes = RunOptions(
+        data=LIFEDIAL,
+        benchmark="lifedialbench",
+        systems=("null", SPOILT),
+        out=folder / "probes",
+        asked="both",
+    )
+    anyio.run(execute, plan_run(probes))
     load = Load(wearers=3, duration_s=1.5, rate=1500)
     system = "tests.load.systems:FixedTime:service_ms=5,fails_at=2"
     anyio.run(execute_load, plan_load(LoadOptions(data=DATA, system=system, out=folder / "load", load=load)))
     questions = QuestionLoad(per_second=20, idle_s=0.5)
     asked = LoadOptions(data=DATA, system="null", out=folder / "asked", load=load, questions=questions)
     anyio.run(execute_load, plan_load(asked))
-    return [Ran(folder / name) for name in ("branch", "ablated", "shared", "asked", "load")]
+    return [Ran(folder / name) for name in ("branch", "ablated", "shared", "asked", "load", "probes")]
 
 
 @settings(max_examples=25, deadline=None)
@@ -357,3 +366,6 @@ def test_what_can_be_foreseen_stands_at_zero(runs: list[Ran]) -> None:
     assert state.counts["verdicts"]["null", "fur", "unjudged"] == 0
     assert len(state.counts["verdicts"]) == 2 * 4 * 3
     assert state.counts["dead"]["responses",] == 0
+    of_probes = Gauges(runs[-1].started).state(NOW_US).counts["verdicts"]
+    assert {metric for _, metric, _ in of_probes} == {"mcq_accuracy", "mcq_accuracy_offline"}
+    assert set(of_probes.values()) == {0}
