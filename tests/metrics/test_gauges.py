@@ -79,27 +79,31 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Ran]:
     ):
         options = RunOptions(data=DATA, systems=("null", SPOILT), out=folder / name, **more)  # type: ignore[arg-type]
         anyio.run(execute, plan_run(options))
-    probes = RunOptions(
-        data=LIFEDIAL,
-        benchmark="lifedialbench",
-        systems=("null", SPOILT),
-        out=folder / "probes",
-        asked="both",
-    )
-    anyio.run(execute, plan_run(probes))
     load = Load(wearers=3, duration_s=1.5, rate=1500)
     system = "tests.load.systems:FixedTime:service_ms=5,fails_at=2"
     anyio.run(execute_load, plan_load(LoadOptions(data=DATA, system=system, out=folder / "load", load=load)))
     questions = QuestionLoad(per_second=20, idle_s=0.5)
     asked = LoadOptions(data=DATA, system="null", out=folder / "asked", load=load, questions=questions)
     anyio.run(execute_load, plan_load(asked))
-    return [Ran(folder / name) for name in ("branch", "ablated", "shared", "asked", "load", "probes")]
+    return [Ran(folder / name) for name in ("branch", "ablated", "shared", "asked", "load")]
+
+
+@pytest.fixture(scope="module")
+def probes(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    out = tmp_path_factory.mktemp("probes")
+    options = RunOptions(
+        data=LIFEDIAL, benchmark="lifedialbench", systems=("null", SPOILT), out=out, asked="both"
+    )
+    anyio.run(execute, plan_run(options))
+    return Ran(out)
 
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_in_any_order_of_topics_the_totals_are_a_plain_count(runs: list[Ran], data: st.DataObject) -> None:
-    ran = data.draw(st.sampled_from(runs))
+def test_in_any_order_of_topics_the_totals_are_a_plain_count(
+    runs: list[Ran], probes: Ran, data: st.DataObject
+) -> None:
+    ran = data.draw(st.sampled_from([*runs, probes]))
     random = Random(data.draw(st.integers(0, 2**32)))
     mixed = ran.mixed(random)
     gauges = Gauges(ran.started)
@@ -360,12 +364,12 @@ def test_processes_lanes_given_up_and_who_wrote_last() -> None:
     assert state.last_us == {CONDUCTOR_ROLE: NOW_US + 5}
 
 
-def test_what_can_be_foreseen_stands_at_zero(runs: list[Ran]) -> None:
+def test_what_can_be_foreseen_stands_at_zero(runs: list[Ran], probes: Ran) -> None:
     branch: RunStartedEvent = runs[0].started
     state = Gauges(branch).state(NOW_US)
     assert state.counts["verdicts"]["null", "fur", "unjudged"] == 0
     assert len(state.counts["verdicts"]) == 2 * 4 * 3
     assert state.counts["dead"]["responses",] == 0
-    of_probes = Gauges(runs[-1].started).state(NOW_US).counts["verdicts"]
+    of_probes = Gauges(probes.started).state(NOW_US).counts["verdicts"]
     assert {metric for _, metric, _ in of_probes} == {"mcq_accuracy", "mcq_accuracy_offline"}
     assert set(of_probes.values()) == {0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,20 @@ async def test_the_apm_example_is_judged_whole_also_shared(tmp_path: Path) -> No
     assert len({outline.stream for outline in history.of(OutlineEvent) if outline.sessions}) == len(
         history.started.streams
     )
+
+
+async def test_the_oracle_knows_what_is_right_by_then(tmp_path: Path) -> None:
+    """One question, word for word, is asked on several days, and what is right has changed meanwhile."""
+    data = (
+        "synthetic:seed=1,histories=1,days=30,chunks_per_day=2,lines_per_chunk=2,facts_per_day=2,changed=60"
+    )
+    data += ",repeated=20"
+    golds: dict[str, set[str]] = defaultdict(set)
+    for probe in read_benchmark("lifedialbench", data).probes:
+        golds[probe.text].add(probe.gold.option)
+    assert any(len(options) > 1 for options in golds.values())
+    scores, _ = await run_of(tmp_path, data=data, systems=("oracle",))
+    assert value_of(scores, "oracle", "mcq_accuracy") == 1.0
 
 
 @pytest.mark.data
