@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, get_args
 
 import msgspec
 
-from producers.datasets import Progress
+from producers.datasets import Language, Progress
 from producers.datasets.apm import read_apm
 from producers.datasets.lifedialbench import read_lifedialbench
 from producers.datasets.realmem import read_realmem
@@ -35,10 +36,17 @@ _OFFLINE: Final[Mapping[ProbeMetric, ProbeMetric]] = {
 }
 
 
-def read_probes(benchmark: str, path: str | Path, *, progress: Progress | None = None) -> ProbeSet:
-    """Read a benchmark's data. Blocks. Raises DatasetError for data that can't be read, ConfigError for a benchmark
-    that nobody knows (naming them) or a wrong `synthetic:` path."""
-    readers = {"realmem": read_realmem, "lifedialbench": read_lifedialbench, "apm": read_apm}
+def read_probes(
+    benchmark: str, path: str | Path, *, language: Language = "en", progress: Progress | None = None
+) -> ProbeSet:
+    """Read a benchmark's data. `language`: of the streams that APM's task files name. Blocks. Raises DatasetError for
+    data that can't be read, ConfigError for a benchmark that nobody knows (naming them) or a wrong `synthetic:` path.
+    """
+    readers: dict[str, Callable[..., ProbeSet]] = {
+        "realmem": read_realmem,
+        "lifedialbench": read_lifedialbench,
+        "apm": partial(read_apm, language=language),
+    }
     if benchmark not in readers:
         raise ConfigError(f"no benchmark {benchmark!r}; there is {', '.join(get_args(ProbeBenchmark))}")
     return readers[benchmark](path, progress=progress)
@@ -52,6 +60,7 @@ def read_benchmark(
     by_model: bool = False,
     streams: Collection[str] | None = None,
     segments: int | None = None,
+    language: Language = "en",
     progress: Progress | None = None,
 ) -> Dataset:
     """Read a benchmark's data as a run replays and asks it. Blocks.
@@ -63,6 +72,7 @@ def read_benchmark(
         by_model: a model judges; what only a model can judge is not asked otherwise, and counted.
         streams: only these.
         segments: only so many first segments of each stream, and the probes that are due within them.
+        language: of APM's streams.
         progress: files read, and in all.
 
     Raises:
@@ -71,7 +81,7 @@ def read_benchmark(
     """
     if segments is not None and segments < 1:
         raise ConfigError(f"segments is {segments}: it must be at least 1")
-    found = read_probes(benchmark, path, progress=progress)
+    found = read_probes(benchmark, path, language=language, progress=progress)
     there = found.dataset.lifelogs
     if unknown := sorted(set(streams or ()) - there.keys()):
         raise ConfigError(f"no stream {', '.join(unknown)} in {path}; there is {', '.join(there)}")

@@ -383,6 +383,7 @@ def _dataset(options: RunOptions, progress: Callable[[int, int], None] | None) -
             by_model=judged_by_model(options),
             streams=options.streams,
             segments=options.segments,
+            language=options.language,
             progress=progress,
         )
     if options.asked != "online":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from adapters.memory import Answer, Request
 from consumers.scores import ChoiceRate
 from judges.retrieval import ndcg, recall_all, recall_any
 from producers.benchmarks import read_benchmark
@@ -25,10 +28,13 @@ from simulator.events import (
 )
 from simulator.plan import plan_run
 from simulator.protocols.subjects import RATES
+from simulator.results import read_results
+from simulator.retry import RetryOptions, plan_retry, run_retry
 from simulator.run import execute
-from simulator.runfolder import VERDICTS_NAME
+from simulator.runfolder import VERDICTS_NAME, open_run
 from tests.history import History
 from tests.probes.helpers import APM, BM25, LIFEDIAL, options_for, run_of, value_of
+from tests.roles.systems import Ledger
 
 SYSTEMS = ("null", "oracle", "bm25", "recency", BM25, "copy=tests.workers.branching:Copying")
 
@@ -223,6 +229,67 @@ async def test_options_are_part_of_what_a_run_is(tmp_path: Path) -> None:
     ]
     assert len(set(runs)) == len(runs)
     assert run_named(limits=Limits(open_trajectories=3)) == runs[0]
+
+
+def test_apm_reads_the_language_that_is_asked_for(tmp_path: Path) -> None:
+    day = tmp_path / "life" / "Transcript" / "A9_NOBODY" / "DAY1"
+    day.mkdir(parents=True)
+    cues = "1\n00:00:01,000 --> 00:00:03,000\nNora: 你好\nNora: Hello\n\n"
+    (day / "A9_NOBODY_DAY1_10000000.srt").write_text(cues, encoding="utf-8")
+    choice = {"kind": "choice", "id": "c", "task": "ER", "at": "DAY1 10:05", "question": "What did Nora say?"}
+    choice |= {"options": ["Hello", "Nothing"], "golden": "A"}
+    spec = {"id": "t", "stream": "A9_NOBODY", "registrations": [], "probes": [choice]}
+    spec |= {"sessions": [{"id": "s", "start": "DAY1 10:00", "end": "DAY1 10:05", "activity": "talking"}]}
+    tasks = tmp_path / "tasks.json"
+    tasks.write_text(json.dumps({"version": 1, "description": "", "data": "life", "trajectories": [spec]}))
+    said = {}
+    for language in ("en", "zh"):
+        options = options_for(tmp_path / "out", benchmark="apm", data=str(tasks), language=language)
+        (lifelog,) = plan_run(options).dataset.lifelogs.values()
+        said[language] = [observation.text for observation in lifelog.observations]
+    assert said == {"en": ["Nora: Hello"], "zh": ["Nora: 你好"]}
+
+
+class Shaky(Ledger):
+    """Its model is down for some questions, until it is not."""
+
+    down: ClassVar[bool] = True
+
+    async def answer(self, request: Request) -> Answer:
+        if self.down and zlib.crc32(request.text.encode()) % 4 == 0:
+            raise RuntimeError("the model is down")
+        return await super().answer(request)
+
+
+@pytest.mark.parametrize(
+    "more", [{"asked": "both"}, {"benchmark": "apm", "data": APM}], ids=["lifedialbench", "apm"]
+)
+async def test_a_retry_makes_good_what_was_unjudged_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    out, systems = tmp_path / "down", ("shaky=tests.probes.test_runs:Shaky", "bm25")
+    scores = await execute(plan_run(options_for(out, systems=systems, **more)))
+    unjudged = {
+        row.trajectory for row in scores.rows if "unjudged" in {m.outcome for m in row.marks.values()}
+    }
+    assert unjudged
+    assert not scores.complete
+    monkeypatch.setattr(Shaky, "down", False)
+    whole, _ = await run_of(tmp_path / "whole", systems=systems, **more)
+    async with open_run(out) as (log, started):
+        plan = plan_retry(out, await read_results(log, started, out), RetryOptions())
+        assert plan is not None
+        assert set(plan.started.only) == unjudged
+        again = await run_retry(out, log, plan, started)
+    assert again.complete
+    for part in ("scores", "groups", "findings"):
+        assert getattr(again, part) == getattr(whole, part)
+    async with open_run(out / "retry-1") as (log, started):
+        history = await History.read(log, started.run)
+    assert history.findings == ()
+    assert {task.trajectory for task in history.of(TaskEvent)} == unjudged
+    for outline in history.of(OutlineEvent):
+        assert len(outline.segment_ends_us) == started.segments[outline.stream]
 
 
 @pytest.mark.parametrize(
