@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     """One metric's votes. Cases that were never voted on are left out. `judge` is the model that cast them; empty: the
     judges of a panel, one vote each. `unanimous`, `split` (a majority, and others) and `undecided` add up to `cases`;
-    `ties` are those undecided ones with as many passes as fails. `failed`: votes that gave no outcome. `agreement`:
-    mean share of the commonest outcome among all votes of a case. `with_verdict`: of a panel's judge, in which share of
-    the cases that both judged it says what the panel says."""
+    `ties` are those undecided ones whose commonest outcomes are equally common. A rated vote says its value. `failed`:
+    votes that gave no outcome. `agreement`: mean share of the commonest outcome among all votes of a case.
+    `with_verdict`: of a panel's judge, in which share of the cases that both judged it says what the panel says."""
 
     judge: str
     metric: Metric
@@ -81,9 +81,10 @@ def _polls(votes: Sequence[Vote]) -> Iterator[tuple[str, Sequence[Vote]]]:
 def _agreement(
     judge: str, metric: Metric, cases: Sequence[Sequence[Vote]], verdicts: Mapping[bool, int]
 ) -> Agreement:
-    counted = [Counter[Outcome](vote.outcome for vote in votes) for votes in cases]
+    counted = [Counter(map(_said, votes)) for votes in cases]
     sizes = [len(votes) for votes in cases]
-    most = [max(counts["pass"], counts["fail"]) for counts in counted]
+    judged = [[count for said, count in counts.items() if said != "unjudged"] for counts in counted]
+    most = [max(counts, default=0) for counts in judged]
     unanimous = sum(top == size for top, size in zip(most, sizes, strict=True))
     decided = sum(2 * top > size for top, size in zip(most, sizes, strict=True))
     compared = sum(verdicts.values())
@@ -95,10 +96,15 @@ def _agreement(
         unanimous=unanimous,
         split=decided - unanimous,
         undecided=len(cases) - decided,
-        ties=sum(counts["pass"] == counts["fail"] > 0 for counts in counted),
+        ties=sum(counts.count(top) > 1 for counts, top in zip(judged, most, strict=True)),
         failed=sum(counts["unjudged"] for counts in counted),
         agreement=sum(top / size for top, size in zip(most, sizes, strict=True)) / len(cases)
         if cases
         else 0.0,
         with_verdict=verdicts[True] / compared if compared else None,
     )
+
+
+def _said(vote: Vote) -> Outcome | float:
+    """What votes agree on: the outcome, and of a rated metric what is given."""
+    return vote.outcome if vote.value is None else vote.value
