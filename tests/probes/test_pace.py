@@ -137,6 +137,17 @@ def test_a_stream_that_is_not_whole_has_no_peak_yet() -> None:
     assert nothing.replay_real_time_factor == pytest.approx(1 / 900)
 
 
+def test_what_lies_in_no_session_is_no_part_of_it() -> None:
+    """Of A only the first two segments are a whole session; and somebody wrote of a segment that is not there."""
+    short = [
+        (outline("A", [100, 200, 500], (0, 1, 0, 200)), ()) if e.id == "A/outline" else (e, h)
+        for e, h in WHOLE
+    ]
+    pace = pace_of([*short, delta("A", 10**9, 10**9, 1000.0)])
+    assert pace.peak_bytes_per_hour == pytest.approx(1500 * 18)
+    assert pace.replay_real_time_factor == pytest.approx((2 + 1 + 4 + 1) / 800)
+
+
 def test_without_sessions_there_is_no_pace() -> None:
     board = Scoreboard()
     for event, headers in WHOLE:
