@@ -7,6 +7,8 @@ Everything else is internal and may change between versions.
 
 from __future__ import annotations
 
+from adapters.conformance import Result as CheckResult
+from adapters.conformance import check as check_memory
 from adapters.memory import (
     Answer,
     Capabilities,
@@ -58,6 +60,7 @@ __all__ = [
     "Ask",
     "Capabilities",
     "Case",
+    "CheckResult",
     "Clock",
     "ConfigError",
     "Copyable",
@@ -103,6 +106,7 @@ __all__ = [
     "Turn",
     "Usage",
     "Vote",
+    "check_memory",
     "decode",
     "encode",
     "execute",

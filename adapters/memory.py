@@ -18,18 +18,20 @@ for that it declares as `Capabilities.fork`; take the first that it can keep:
 With `copy` and `replay` there is no `fork`, and many instances live side by side, each with a folder of its own; one
 that can't share a process starts its own in `prepare` and ends it in `aclose`. An instance is made on the event loop,
 so let the constructor be quick, and load in `prepare` (`Preparable`), which branches await as well.
-examples/directory_memory.py is a whole one.
+examples/directory_memory.py is a whole one. `egostream systems check NAME` tells whether a system keeps what it
+declares, and all else that runs rely on (docs/your-memory.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol, Self, runtime_checkable
 
 import msgspec
 
 from adapters.embedder import Embedder
+from adapters.gateway import LaneGateway
 from adapters.model import Model
 from adapters.prompt import PromptLanguage
 from simulator.errors import ConfigError
@@ -101,7 +103,11 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a memory system declares. `fork`: how its branches can be made, see above. `privileged`: it is handed
     the evidence, so it is an upper bound and no competitor. `answers`: `run`, it answers by `LaneContext.responder`
     from what it found; `own`, it answers by itself. `model`: the configured model that its ingests and commits ask;
-    `prompts`: those of `adapters/prompts` that it asks with; `embedder`: the configured one that makes its vectors."""
+    `prompts`: those of `adapters/prompts` that it asks with; `embedder`: the configured one that makes its vectors.
+    `gateway`: it asks them over HTTP, by `LaneContext.gateway`; without an `embedder` its vectors are the bundled
+    encoder's. `folder`: it needs `LaneContext.directory`, though it forks. `implementation`: what else makes it another
+    system, such as a version; stands in the run's identity. `exempt`: cases of `adapters.conformance` that it is not
+    meant to pass, and why: `egostream systems check` says so instead of running them."""
 
     fork: Fork = "cheap"
     privileged: bool = False
@@ -109,11 +115,20 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     prompts: tuple[str, ...] = ()
     embedder: str = ""
+    gateway: bool = False
+    folder: bool = False
+    implementation: str = ""
+    exempt: dict[str, str] = {}
 
     @property
     def asks(self) -> bool:
         """Whether it asks any configured model."""
         return bool(self.model or self.embedder)
+
+    @property
+    def in_folder(self) -> bool:
+        """Whether each memory is made with a folder."""
+        return self.folder or self.fork != "cheap"
 
 
 class Responder(Protocol):
@@ -123,16 +138,27 @@ class Responder(Protocol):
         """Answer from records, best first; the answer's `retrieved` are those that were used. May raise ModelError."""
 
 
+class Sessions(Protocol):
+    """The segments in which records lie (`adapters.session_values`)."""
+
+    def whole(self, retrieved: Iterable[RetrievedRecord]) -> Sequence[RetrievedRecord]:
+        """The segments of some records, each once, where its best record stands."""
+
+
 class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a lane's memory system is built with, beside its own options. The same for every system of a run,
     so that they are compared like for like. `anchors` is filled for privileged systems alone.
 
     `responder`: how answers are made from records; None stands for extraction under the word budget
     (`adapters.responder.respond` is the way to it). `model_of`, `embedder_of`: the configured model of a name (raises
-    ConfigError). `language`: in which models are asked.
+    ConfigError). `gateway`: the same models over HTTP (docs/gateway.md), for a system that declares it.
+    `language`: in which models are asked. `ranked`: answers name all that was retrieved, also what their budget did not
+    hold, since rankings are what is measured. `sessions`: what answers are made from in place of records.
 
     `directory`: a folder of this one memory's own, for systems that declare another `fork` than `cheap`: empty, or a
-    copy of the one of the memory that it branches from. It is deleted once the memory is closed and needed no more.
+    copy of the one of the memory that it branches from. It is deleted once the memory is closed and needed no more. For
+    those that fork and declare `folder`: one for the lane's memory and all its forks. `logs`: where it may leave for
+    people what its own processes say; None where nobody would look.
     """
 
     lane: str
@@ -142,10 +168,14 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
     word_budget: int = 500
     anchors: tuple[Subject, ...] = ()
     directory: Path | None = None
+    logs: Path | None = None
     responder: Responder | None = None
     model_of: Callable[[str], Model] | None = None
     embedder_of: Callable[[str], Embedder] | None = None
+    gateway: LaneGateway | None = None
     language: PromptLanguage = "en"
+    ranked: bool = False
+    sessions: Sessions | None = None
 
     def model(self, name: str) -> Model:
         """A configured model. Raises ConfigError where there is none of that name, or none at all."""

@@ -29,6 +29,14 @@ class Meter:
         self.calls = 0
         self.cached = 0
         self.seconds = 0.0
+        self.embedding_tokens = 0
+        self.embedding_cost = 0.0
+
+    def note(self, usage: ModelUsage) -> None:
+        """One answer was had."""
+        self.calls += 1
+        self.cached += usage.cached
+        self.seconds += usage.seconds
 
     def headers(self) -> dict[str, int]:
         """For the record of the operation's result; nothing where no model was asked."""
@@ -50,13 +58,23 @@ def metered() -> Iterator[Meter]:
         _open.reset(token)
 
 
-def spent(usage: ModelUsage) -> Usage:
-    """Note what one answer took; gives it as events say it."""
-    if (meter := _open.get()) is not None:
-        meter.calls += 1
-        meter.cached += usage.cached
-        meter.seconds += usage.seconds
+def open_meter() -> Meter | None:
+    """The meter of this task's operation: for one whose answers are had in another's tasks."""
+    return _open.get()
+
+
+def spent(usage: ModelUsage, meter: Meter | None = None) -> Usage:
+    """Note what one answer took, on this meter or else that of the task; gives it as events say it."""
+    if (meter := meter or _open.get()) is not None:
+        meter.note(usage)
     return Usage(prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens, calls=1)
+
+
+def embedded(tokens: int, cost: float) -> None:
+    """Note what vectors took. They are no part of the events' usage, which is that of answers."""
+    if (meter := _open.get()) is not None:
+        meter.embedding_tokens += tokens
+        meter.embedding_cost += cost
 
 
 def first_token_s(usage: ModelUsage) -> float | None:

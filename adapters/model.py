@@ -13,11 +13,12 @@ import msgspec
 T = TypeVar("T")
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """One message of a prompt."""
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message of a prompt. `extra`: its further fields, as they are, such as a call of a tool."""
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str
+    extra: dict[str, Any] = {}
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +26,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
     `vote`: which of several independent answers to the same messages this is; a seed is moved by it. `temperature`,
     `seed`: None takes the endpoint's own. `schema`: the JSON schema that the answer has to fit, set by `Model.ask_for`.
+    `extra`: further parameters of the request, as they are; a JSON form that stands there as `response_format` is seen
+    to. `whole`: the asker takes the answer whatever its `Said.finish`: a call of a tool, and what was cut off at the
+    ask's own `max_tokens` if no JSON was asked for.
     """
 
     messages: tuple[Message, ...]
@@ -33,6 +37,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None = None
     vote: int = 0
     schema: dict[str, Any] | None = None
+    extra: dict[str, Any] = {}
+    whole: bool = False
 
 
 class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,10 +58,13 @@ class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model said, whole, and what it took."""
+    """What a model said, whole, and what it took. `finish`: why it ended; `tool_calls`: as the server gives them; both
+    are told of a `whole` ask alone."""
 
     text: str
     usage: ModelUsage = ModelUsage()
+    finish: str = "stop"
+    tool_calls: tuple[dict[str, Any], ...] = ()
 
 
 class Model(Protocol):

@@ -5,7 +5,9 @@
     bm25=rag_raw:retrieval=bm25               under a label of its own
     mypackage.module:MyMemory                 your own class
     mypackage.module:MyMemory:per_segment=20  with options
+    notebook                                  one that an installed package brings (adapters/plugins.py)
     http:url=http://127.0.0.1:8000            an HTTP server, in any language (docs/http-agent.md)
+    mem0:model=NAME                           a system that others have published (docs/systems.md)
 
 A class is called as `MyMemory(context, **options)` with the lane's `LaneContext`; it keeps the
 `MemorySystem` protocol. Its options are its keyword-only parameters (or, without any, all parameters after
@@ -17,6 +19,7 @@ module is looked for where Python looks, and then in the current folder.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import os
@@ -28,7 +31,9 @@ from typing import Any
 
 import msgspec
 
+from adapters.foreign.memory import foreign_systems
 from adapters.memory import Capabilities, Fork, LaneContext, MemorySystem
+from adapters.plugins import plugins
 from adapters.systems.full_context import FullContextMemory
 from adapters.systems.http_agent import HttpMemory
 from adapters.systems.null import NullMemory
@@ -52,12 +57,13 @@ _BUILT_IN: Mapping[str, type[MemorySystem]] = MappingProxyType(
         "http": HttpMemory,
     }
 )
+_NAMED: Mapping[str, type[MemorySystem]] = MappingProxyType({**_BUILT_IN, **foreign_systems()})
 _ASYNC_METHODS = ("ingest", "answer", "commit", "aclose")
 
 
 class SystemSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A memory system and its options as given. `label` names it in lanes and tables; `name` is that of a
-    built-in system or `module:Class`."""
+    built-in or foreign system, one that a package brings, or `module:Class`."""
 
     label: str
     name: str
@@ -67,6 +73,12 @@ class SystemSpec(msgspec.Struct, frozen=True, kw_only=True):
 def available() -> dict[str, str]:
     """The built-in systems: name, and what each is in a sentence, the first of its docstring."""
     return {name: _about(cls) for name, cls in _BUILT_IN.items()}
+
+
+def brought() -> dict[str, str]:
+    """The systems that installed packages bring: name, and the packages with their versions. One that has the name of
+    a built-in system is there as well, but that name stands for the built-in one."""
+    return {name: plugin.packages for name, plugin in plugins().items()}
 
 
 def describe(spec: SystemSpec) -> str:
@@ -93,22 +105,23 @@ def options_of(spec: SystemSpec) -> dict[str, str]:
 
 
 def parse_spec(spec: str) -> SystemSpec:
-    """Read `[label=]name[:option=value,...]`, where name is a built-in system or `module:Class`. Nothing is
-    imported. Raises ConfigError."""
+    """Read `[label=]name[:option=value,...]`, where name is a built-in or foreign system, one that a package
+    brings, or `module:Class`. Nothing is imported. Raises ConfigError."""
     before_colon = spec.partition(":")[0]
     label, given, rest = spec.partition("=") if "=" in before_colon else (spec, "", spec)
-    if not given and before_colon in _BUILT_IN and "/" in spec:
+    if not given and "/" in spec and _is_name(before_colon):
         label = before_colon  # an address as an option would make a label that can't be
     if not label or any(c in "@/" or c.isspace() for c in label):
         hint = "" if given else f"; give it one, as in label={spec}"
         raise ConfigError(f"{spec!r}: {label!r} can't be a label: no '@', '/' or white space{hint}")
     name, _, options = rest.partition(":")
     first, _, after = options.partition(":")
-    if name not in _BUILT_IN and first and "=" not in first:
+    if name not in _NAMED and first and "=" not in first:
         name, options = f"{name}:{first}", after
-    elif name not in _BUILT_IN:
+    elif not _is_name(name):
+        there_are = ", ".join(dict.fromkeys((*_NAMED, *plugins())))
         raise ConfigError(
-            f"unknown memory system {name!r}: there are {', '.join(_BUILT_IN)}, or your own as module:Class"
+            f"unknown memory system {name!r}: there are {there_are}, or your own as module:Class"
         )
     return SystemSpec(label=label, name=name, options=_parse_options(spec, options))
 
@@ -129,9 +142,13 @@ def open_system(spec: str | SystemSpec, context: LaneContext) -> MemorySystem:
 
 
 def capabilities(spec: str | SystemSpec) -> Capabilities:
-    """What a system declares. Raises ConfigError where it is unknown or can't be imported."""
+    """What a system declares; one that a package brings is another implementation with each version of it. Raises
+    ConfigError where it is unknown or can't be imported."""
     spec = parse_spec(spec) if isinstance(spec, str) else spec
-    return _declared(spec, _class_of(spec))
+    declared = _declared(spec, _class_of(spec))
+    if ":" in spec.name or spec.name in _NAMED or declared.implementation:
+        return declared
+    return msgspec.structs.replace(declared, implementation=plugins()[spec.name].packages)
 
 
 def _declared(spec: SystemSpec, cls: type[MemorySystem]) -> Capabilities:
@@ -166,9 +183,34 @@ def _parse_options(spec: str, text: str) -> dict[str, str]:
     return options
 
 
+def _is_name(name: str) -> bool:
+    return name in _NAMED or name in plugins()
+
+
 def _class_of(spec: SystemSpec) -> type[MemorySystem]:
-    if spec.name in _BUILT_IN:
-        return _BUILT_IN[spec.name]
+    if spec.name in _NAMED:
+        return _NAMED[spec.name]
+    cls = _imported(spec) if ":" in spec.name else _loaded(spec.name)
+    declared = _declared(spec, cls).fork
+    methods = (*_ASYNC_METHODS, "flush") if declared == "copy" else _ASYNC_METHODS
+    wrong = [f"async {m}" for m in methods if not inspect.iscoroutinefunction(getattr(cls, m, None))]
+    fork = getattr(cls, "fork", None)
+    if declared == "cheap" and (not callable(fork) or inspect.iscoroutinefunction(fork)):
+        wrong.append("fork (not async; or declare another way, see Capabilities)")
+    if wrong:
+        raise ConfigError(f"{spec.label}: {spec.name} is no memory system: it lacks {', '.join(wrong)}")
+    return cls
+
+
+@functools.cache  # branches may be made by the thousand
+def _loaded(name: str) -> type[MemorySystem]:
+    plugin = plugins().get(name)
+    if plugin is None:  # read where it is installed, and sent to where it isn't
+        raise ConfigError(f"no installed package brings the memory system {name!r}")
+    return plugin.load()
+
+
+def _imported(spec: SystemSpec) -> type[MemorySystem]:
     module_name, _, class_name = spec.name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # a console script's path lacks it; last, so that it hides nothing
@@ -187,14 +229,6 @@ def _class_of(spec: SystemSpec) -> type[MemorySystem]:
         raise ConfigError(
             f"{spec.label}: no class {class_name!r} in {module_name!r}; it has {', '.join(classes) or 'none'}"
         )
-    declared = _declared(spec, cls).fork
-    methods = (*_ASYNC_METHODS, "flush") if declared == "copy" else _ASYNC_METHODS
-    wrong = [f"async {m}" for m in methods if not inspect.iscoroutinefunction(getattr(cls, m, None))]
-    fork = getattr(cls, "fork", None)
-    if declared == "cheap" and (not callable(fork) or inspect.iscoroutinefunction(fork)):
-        wrong.append("fork (not async; or declare another way, see Capabilities)")
-    if wrong:
-        raise ConfigError(f"{spec.label}: {spec.name} is no memory system: it lacks {', '.join(wrong)}")
     return cls
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from adapters.memory import Answer, LaneContext, Request
 from simulator.events import RetrievedRecord
 
@@ -64,6 +66,12 @@ def extract(request: Request, retrieved: Iterable[RetrievedRecord], word_budget:
 
 async def respond(context: LaneContext, request: Request, retrieved: Iterable[RetrievedRecord]) -> Answer:
     """Answer as the run answers."""
+    ranking = tuple(retrieved) if context.ranked or context.sessions is not None else None
+    given = retrieved if ranking is None else ranking
+    if context.sessions is not None:
+        given = context.sessions.whole(given)
     if context.responder is None:
-        return extract(request, retrieved, context.word_budget)
-    return await context.responder.respond(request, retrieved)
+        answer = extract(request, given, context.word_budget)
+    else:
+        answer = await context.responder.respond(request, given)
+    return answer if ranking is None else replace(answer, retrieved=ranking)

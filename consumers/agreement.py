@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     """One metric's votes. Cases that were never voted on are left out. `judge` is the model that cast them; empty: the
-    judges of a panel, one vote each. `unanimous`, `split` (a majority, and others) and `undecided` add up to `cases`;
-    `ties` are those undecided ones whose commonest outcomes are equally common. A rated vote says its value. `failed`:
-    votes that gave no outcome. `agreement`: mean share of the commonest outcome among all votes of a case.
-    `with_verdict`: of a panel's judge, in which share of the cases that both judged it says what the panel says."""
+    judges of a panel, one vote each. Votes agree in their outcome or, where they give one, in their mark. `unanimous`,
+    `split` (a majority, and others) and `undecided` add up to `cases`; of the undecided, `ties` are those whose two
+    commonest are as common. `failed`: votes that gave no outcome. `agreement`: mean share of the commonest among all
+    votes of a case. `with_verdict`: of a panel's judge, in which share of the cases that both judged it says what the
+    panel says."""
 
     judge: str
     metric: Metric
@@ -81,10 +82,10 @@ def _polls(votes: Sequence[Vote]) -> Iterator[tuple[str, Sequence[Vote]]]:
 def _agreement(
     judge: str, metric: Metric, cases: Sequence[Sequence[Vote]], verdicts: Mapping[bool, int]
 ) -> Agreement:
-    counted = [Counter(map(_said, votes)) for votes in cases]
+    counted = [Counter(_said(vote) for vote in votes if vote.outcome != "unjudged") for votes in cases]
     sizes = [len(votes) for votes in cases]
-    judged = [[count for said, count in counts.items() if said != "unjudged"] for counts in counted]
-    most = [max(counts, default=0) for counts in judged]
+    ranked = [[count for _, count in counts.most_common(2)] for counts in counted]
+    most = [max(counts, default=0) for counts in ranked]
     unanimous = sum(top == size for top, size in zip(most, sizes, strict=True))
     decided = sum(2 * top > size for top, size in zip(most, sizes, strict=True))
     compared = sum(verdicts.values())
@@ -96,8 +97,8 @@ def _agreement(
         unanimous=unanimous,
         split=decided - unanimous,
         undecided=len(cases) - decided,
-        ties=sum(counts.count(top) > 1 for counts, top in zip(judged, most, strict=True)),
-        failed=sum(counts["unjudged"] for counts in counted),
+        ties=sum(len(counts) == 2 and counts[0] == counts[1] for counts in ranked),
+        failed=sum(size - counts.total() for size, counts in zip(sizes, counted, strict=True)),
         agreement=sum(top / size for top, size in zip(most, sizes, strict=True)) / len(cases)
         if cases
         else 0.0,
@@ -105,6 +106,6 @@ def _agreement(
     )
 
 
-def _said(vote: Vote) -> Outcome | float:
-    """What votes agree on: the outcome, and of a rated metric what is given."""
+def _said(vote: Vote) -> float | Outcome:
+    """What votes agree in: the mark where they give one, else the outcome."""
     return vote.outcome if vote.value is None else vote.value

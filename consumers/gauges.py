@@ -125,7 +125,7 @@ class Gauges:
             "committed": _zeros(systems, ("stored", "failed")),
             "begun": _zeros(systems),
             "closed": _zeros(systems, ("whole", "early")),
-            "verdicts": _zeros(systems, _metrics_of(started), get_args(Outcome)),
+            "verdicts": _zeros(systems, _judged(started), get_args(Outcome)),
             "dead": _zeros(topics),
             "tokens": _zeros(systems, (*CALLS, "replay", "judge"), ("prompt", "completion")),
             "model_calls": _zeros(systems, (*CALLS, "replay", "judge")),
@@ -330,15 +330,15 @@ class Gauges:
         )
 
 
-def _metrics_of(started: RunStartedEvent) -> Sequence[str]:
-    """What a run is judged by: of probes, whatever it announced a judge of."""
-    if started.protocol == "streammembench":
-        return METRICS[: 5 if started.ablate_commit else 4]
-    return [field.removeprefix("judge.") for field in started.identity if field.startswith("judge.")]
-
-
 def _zeros(*labels: Iterable[str]) -> Counter[Labels]:
     return Counter(dict.fromkeys(product(*labels), 0))
+
+
+def _judged(started: RunStartedEvent) -> tuple[str, ...]:
+    """What verdicts are on, as far as the run says."""
+    if started.protocol == "streammembench":
+        return METRICS[: 5 if started.ablate_commit else 4]
+    return tuple(name.removeprefix("judge.") for name in started.identity if name.startswith("judge."))
 
 
 def _system(lane: str) -> str:

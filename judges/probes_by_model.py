@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from adapters.model import Model
@@ -14,7 +13,7 @@ from judges.rating import ProbeJudge, UnratedError
 from judges.rubrics import RatedMetric, RatingCase
 from simulator.events import Metric
 
-RATED: Final[Mapping[Metric, RatedMetric]] = {
+RATED_BY: Final[dict[Metric, RatedMetric]] = {
     "qa": "qa",
     "memory_recall": "memory_recall",
     "helpful": "helpful",
@@ -22,7 +21,7 @@ RATED: Final[Mapping[Metric, RatedMetric]] = {
     "open_accuracy_offline": "open_answer",
     "gated_score": "rating",
 }
-"""Metric → what a model rates for it; of `gated_score` only behind the gate."""
+"""Metric of probes → what a model rates for it."""
 
 
 class RatedJudge:
@@ -33,7 +32,7 @@ class RatedJudge:
         self._judge = judge
         self._rated = rated
         self.name: str = judge.name_of(rated)
-        self.metrics: frozenset[Metric] = frozenset(m for m, by in RATED.items() if by == rated)
+        self.metrics: frozenset[Metric] = frozenset(m for m, by in RATED_BY.items() if by == rated)
 
     async def judge(self, case: ProbeCase) -> Judgment:
         """Rate one answer, or what it rests on."""

@@ -18,7 +18,7 @@ from adapters.registry import SystemSpec, capabilities
 from adapters.systems.rag_ext import EXTRACT_PROMPT
 from consumers.spending import Role, money_of
 from judges.by_model import FIDELITY_PROMPT, JUDGE_PROMPTS, USER_PROMPT
-from judges.probes_by_model import RATED
+from judges.probes_by_model import RATED_BY
 from judges.rubrics import RUBRICS
 from producers.lifelog import Lifelog, SegmentSpan
 from simulator.events import AnchorEvent, ModelUse
@@ -167,15 +167,13 @@ def _judgments(plan: Plan, *, extracts: bool) -> Iterator[_Call]:
         yield _Call(2 * options.votes, on_first, VOTE_TOKENS)  # ieu, fi
         yield _Call((1 + options.ablate_commit) * options.votes, on_second, VOTE_TOKENS)  # fur
     for probe in plan.dataset.probes:
-        asked = estimated_tokens(probe.question) + sum(map(estimated_tokens, probe.options))
-        gold = estimated_tokens(probe.gold.answer) + sum(map(estimated_tokens, probe.gold.memories))
         for metric in probe.metrics:
-            if (rated := RATED.get(metric)) is None or probe.gold.decision == "SILENT":
-                continue  # nothing of it is rated
-            rubric = RUBRICS[rated]
-            looked_at = answer if rubric.looks_at == "answer" else options.answer_tokens
-            own = _own(load_prompt(JUDGE_PROMPTS, rubric.prompt, language))
-            yield _Call(options.votes, own + asked + gold + looked_at, VOTE_TOKENS)
+            if (rated := RATED_BY.get(metric)) is not None and probe.gold.decision != "SILENT":  # left alone
+                own = _own(load_prompt(JUDGE_PROMPTS, RUBRICS[rated].prompt, language))
+                gold = sum(map(estimated_tokens, (probe.gold.answer, *probe.gold.memories)))
+                looked_at = answer if RUBRICS[rated].looks_at == "answer" else options.answer_tokens
+                asked = own + gold + estimated_tokens(probe.text) + looked_at
+                yield _Call(options.votes, asked, VOTE_TOKENS)
 
 
 def _own(prompt: Prompt) -> int:
@@ -227,12 +225,14 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
         said.append(f"a model extracts a token of {KEPT}; branches made by replay would repeat ingests")
     if any(name.startswith("embedder.") for name in plan.started.models):
         said.append("vectors by an embeddings model are not counted")
+    if any("memory_recall" in probe.metrics for probe in plan.dataset.probes):
+        said.append(
+            f"what was retrieved is shown whole to the judges of memory_recall and helpful; here it counts as "
+            f"{options.answer_tokens} tokens, and whole sessions can be twenty times that"
+        )
     if any(name != OFFICIAL for name in options.judges):
         said.append(f"a judge's vote has {VOTE_TOKENS} tokens")
         said.append(
             "what a system writes for a segment is as long as the segment, unless a model extracts it"
-            if plan.dataset.anchors
-            else f"what a judge is shown of what was retrieved fills {options.answer_tokens} tokens, and every "
-            "decision to speak up is right: what fails the gate costs nothing"
         )
     return tuple(said)

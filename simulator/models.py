@@ -12,6 +12,7 @@ import msgspec
 from adapters.answering import ModelResponder
 from adapters.embedder import Embedder
 from adapters.endpoints import Models, ModelSettings, find_model
+from adapters.gateway import Gateway
 from adapters.memory import Responder
 from adapters.model import Ask, Model, Said
 from adapters.prompt import ADAPTER_PROMPTS, PromptLanguage, load_prompt
@@ -106,6 +107,25 @@ async def open_models(
         yield models
 
 
+@asynccontextmanager
+async def gateway_for(systems: Iterable[SystemSpec]) -> AsyncIterator[Gateway | None]:
+    """The models over HTTP where one of these systems asks them so; otherwise no port is opened. Raises ConfigError."""
+    asking = [spec.label for spec in systems if capabilities(spec).gateway]
+    if not asking:
+        yield None
+        return
+    try:
+        from adapters.gateway.server import open_gateway
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn"):
+            raise
+        raise ConfigError(
+            f"{asking[0]} needs {error.name}, which is not installed: pip install 'egostream[systems]' brings it"
+        ) from error
+    async with open_gateway() as gateway:
+        yield gateway
+
+
 def judge_panel(
     judges: Sequence[str],
     metrics: Iterable[Metric],
@@ -191,7 +211,7 @@ def system_identity(
     settings: Mapping[str, ModelSettings], systems: Iterable[SystemSpec], language: PromptLanguage
 ) -> dict[str, str]:
     """`memory.<label>` → the model and the prompts that a system asks it with; `embedder.<label>` → the model that
-    makes its vectors. Raises ConfigError."""
+    makes its vectors; `implementation.<label>` → what else makes it another system. Raises ConfigError."""
     found: dict[str, str] = {}
     for spec in systems:
         declared = capabilities(spec)
@@ -200,6 +220,8 @@ def system_identity(
             found[f"memory.{spec.label}"] = "; ".join((find_model(settings, declared.model).name, *prompts))
         if declared.embedder:
             found[f"embedder.{spec.label}"] = find_model(settings, declared.embedder, "embeddings").name
+        if declared.implementation:
+            found[f"implementation.{spec.label}"] = declared.implementation
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +18,7 @@ from adapters.endpoints.settings import DEFAULT_FILE
 from adapters.memory import Fork
 from adapters.prompt import PromptLanguage, prompt_language
 from adapters.registry import SystemSpec, capabilities, parse_spec
+from adapters.registry import options_of as options_of_system
 from judges.panel import JudgePanel
 from producers.benchmarks import Asked, cut_outline, first_of, metrics_by, read_benchmark
 from producers.canaries import plant_canaries
@@ -58,7 +60,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     systems whose agents run elsewhere and attach to the log; `answer_timeout_s`: how long such an agent may take for
     an answer, a commit or a delta. `canaries`: how many marks are planted in observations, for the audit to find.
 
-    `benchmark`: what `data` holds, and how it is asked; `asked`: when LifeDialBench asks.
+    `benchmark`: what `data` holds, and how it is asked; `asked`: when LifeDialBench asks. `value`: what answers are
+    made from, the records that a memory found or the whole segments in which these lie.
 
     `models`: the file that configures models; `cache`: where their answers are kept, None for the person's own cache;
     `offline`: they are answered from there alone. `judges`: `official`, or models by name; several judge every case
@@ -85,6 +88,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     benchmark: Benchmark = "streammembench"
     asked: Asked = "online"
+    value: Literal["memory", "session"] = "memory"
     call_timeout_s: float = 600.0
     overwrite: bool = False
     canaries: int = 0
@@ -182,6 +186,8 @@ def plan_run(options: RunOptions, progress: Callable[[int, int], None] | None = 
         identity |= {"answers": responder.name, "answer_tokens": str(options.answer_tokens)}
     if options.benchmark == "lifedialbench":
         identity["asked"] = options.asked
+    if options.value != "memory":
+        identity["value"] = options.value
     if options.canaries:  # what was replayed is no longer the dataset as it was read
         identity[IDENTITY_FIELD] = str(options.canaries)
     means = unforked(systems, options.isolation)
@@ -200,6 +206,22 @@ def asks_models(options: RunOptions, systems: Iterable[SystemSpec]) -> bool:
     """Whether a run asks any model."""
     own = any(capabilities(spec).asks for spec in systems)
     return own or options.answers is not None or judged_by_model(options)
+
+
+def at_each_top_k(systems: Iterable[str], top_ks: Sequence[int]) -> tuple[str, ...]:
+    """Each system once for every k, as `LABEL.kK`; as it is where it has no option `top_k`, or is given one. Raises
+    ConfigError."""
+    swept: list[str] = []
+    for text in systems:
+        spec = parse_spec(text)
+        if "top_k" in spec.options or "top_k" not in options_of_system(spec):
+            swept.append(text)
+            continue
+        rest = text.removeprefix(f"{spec.label}=")
+        label = re.sub(r"[^\w.-]+", "_", spec.label)
+        joint = "," if spec.options else ":"
+        swept += [f"{label}.k{k}={rest}{joint}top_k={k}" for k in top_ks]
+    return tuple(swept)
 
 
 def judged_by_model(options: RunOptions) -> bool:

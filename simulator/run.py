@@ -15,10 +15,12 @@ import structlog
 from msgspec.structs import replace
 
 from adapters.embedder import Embedder
+from adapters.gateway import BUNDLED, Gateway, LaneGateway
 from adapters.memory import LaneContext, MemorySystem, Responder
 from adapters.model import Model
 from adapters.prompt import prompt_language
 from adapters.registry import SystemSpec, capabilities, open_system
+from adapters.session_values import SessionTexts, SessionValued
 from consumers.agent import run_agent
 from consumers.calls import CallLimit, close_all
 from consumers.follow import Watcher, watched
@@ -42,10 +44,10 @@ from simulator.events import (
 from simulator.intake import read_events
 from simulator.log import open_log
 from simulator.log.protocol import Log
-from simulator.models import NO_MODELS, ModelSource, open_models
+from simulator.models import NO_MODELS, ModelSource, gateway_for, open_models
 from simulator.plan import Plan, identity_difference, is_load, means_in, noted, panel_of, responder_for
 from simulator.results import read_results, write_results
-from simulator.runfolder import MEMORIES_NAME, enter_folder, find_run, note_run
+from simulator.runfolder import LOGS_NAME, MEMORIES_NAME, enter_folder, find_run, note_run
 from simulator.scratch import scratch_folder
 from simulator.topics import Recorder, Topics, wall_us
 from simulator.waits import JUDGE_ROLE, agent_role
@@ -116,6 +118,7 @@ async def make(plan: Plan, streams: Iterable[str]) -> AsyncIterator[Made]:
     memories: dict[str, MemorySystem] = {}
     async with (
         open_models(plan.models, plan.cache, offline=options.offline, asked=bool(started.models)) as models,
+        gateway_for(plan.systems) as gateway,
         memory_folder(plan.systems, options.out / MEMORIES_NAME) as memory_base,
     ):
         for use, asked in started.models.items():
@@ -124,7 +127,16 @@ async def make(plan: Plan, streams: Iterable[str]) -> AsyncIterator[Made]:
             opened(asked.model, role=use)
         responder = responder_for(options, models)
         openers = {
-            spec.label: Opener(spec, started, plan.dataset.subjects, memory_base, models, responder)
+            spec.label: Opener(
+                spec,
+                started,
+                plan.dataset.subjects,
+                memory_base,
+                models,
+                responder,
+                gateway,
+                options.out / LOGS_NAME,
+            )
             for spec in plan.systems
         }
         try:
@@ -167,7 +179,8 @@ async def begin(
 class Opener:
     """Makes one system's memories, as the run says. `anchors`: the run's; only a privileged system gets those of its
     stream. `folder`: where the folders of memories lie that need one (see `memory_folder`). `models`: where the system
-    finds the models that it declares. Raises ConfigError for a system that can't be isolated as the run says."""
+    finds the models that it declares; `gateway`: where it asks them over HTTP, if it does; `logs`: where its processes'
+    logs go. Raises ConfigError for a system that can't be isolated as the run says."""
 
     def __init__(
         self,
@@ -177,19 +190,25 @@ class Opener:
         folder: Path | None,
         models: ModelSource = NO_MODELS,
         responder: Responder | None = None,
+        gateway: Gateway | None = None,
+        logs: Path | None = None,
     ) -> None:
         declared = capabilities(spec)
         self._spec = spec
         self._declared = declared
         self._models = models
         self._responder = responder
+        self._gateway = gateway if declared.gateway else None
+        self._logs = logs
         self._started = started
         self._anchors = tuple(anchors) if declared.privileged else ()
         self.forks = declared.fork == "cheap"
-        self._folder = None if self.forks else folder
+        self._folder = folder if declared.in_folder else None
         means = means_in(spec, started.isolation)
         self.isolating = (
-            Isolating(means, self._folder, self.open_at) if means and self._folder is not None else None
+            Isolating(means, self._folder, self.open_at)
+            if means and self._folder is not None and not self.forks
+            else None
         )
 
     def open(self, lane: str, stream: str) -> MemorySystem:
@@ -207,12 +226,18 @@ class Opener:
             word_budget=int(identity["word_budget"]),
             anchors=tuple(anchor for anchor in self._anchors if anchor.stream == stream),
             directory=directory,
+            logs=self._logs,
             responder=self._responder,
             model_of=self._model_of,
             embedder_of=self._embedder_of,
+            gateway=self._gateway_of(lane),
             language=prompt_language(identity["language"]),
+            ranked=self._started.protocol != "streammembench",
         )
-        return open_system(self._spec, context)
+        if identity.get("value") != "session":
+            return open_system(self._spec, context)
+        texts = SessionTexts()
+        return SessionValued(open_system(self._spec, replace(context, sessions=texts)), texts)
 
     def _model_of(self, name: str) -> Model:
         self._check(name, "model", self._declared.model)
@@ -221,6 +246,18 @@ class Opener:
     def _embedder_of(self, name: str) -> Embedder:
         self._check(name, "embedder", self._declared.embedder)
         return self._models.embedder(name, role=f"embedder.{self._spec.label}")
+
+    def _gateway_of(self, lane: str) -> LaneGateway | None:
+        if self._gateway is None:
+            return None
+        model, embedder = self._declared.model, self._declared.embedder
+        return self._gateway.lane(
+            lane,
+            model=self._model_of(model) if model else None,
+            embedder=self._embedder_of(embedder) if embedder else None,
+            seed=int(self._started.identity["seed"]),
+            names=(*([model] if model else []), embedder or BUNDLED),
+        )
 
     def _check(self, name: str, kind: str, declared: str) -> None:
         if name != declared:
@@ -232,9 +269,9 @@ class Opener:
 
 @asynccontextmanager
 async def memory_folder(systems: Iterable[SystemSpec], base: Path) -> AsyncIterator[Path | None]:
-    """A folder in `base` for the memories of these systems, deleted at the end; None where all of them fork. Raises
+    """A folder in `base` for the memories of these systems, deleted at the end; None where none needs one. Raises
     ConfigError."""
-    if all(capabilities(spec).fork == "cheap" for spec in systems):
+    if not any(capabilities(spec).in_folder for spec in systems):
         yield None
         return
     async with scratch_folder(base) as folder:

@@ -26,6 +26,8 @@ NOTE_NAME = "run.json"
 """Says which log holds the run."""
 MEMORIES_NAME = "memories"
 """While a run goes on: the folders of memories that can't fork."""
+LOGS_NAME = "logs"
+"""What the processes of foreign systems say, a file for each lane."""
 VERDICTS_NAME = "verdicts.jsonl"
 RETRY_NAME = "retry-{}"
 """A retry's folder, in the run's; numbered from 1."""
@@ -34,6 +36,8 @@ LATENCY_NAME = "latency.json"
 SWEEP_NAME = "sweep.json"
 COMPARE_NAME = "compare.json"
 REPORT_NAME = "report.html"
+LOAD_NAMES = (COMPARE_NAME, SWEEP_NAME, LATENCY_NAME)
+"""What is in the folder of loads, what is known of several first."""
 LATENCY_TEXT = "latency-{}.hgrm"
 """A stage's percentiles, for HdrHistogram's plotters."""
 RESULT_NAMES = (VERDICTS_NAME, "scores.json", "trajectories.csv", AUDIT_NAME, LATENCY_NAME, REPORT_NAME)
@@ -76,8 +80,8 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
             texts = folder.glob(LATENCY_TEXT.format("*"))
             for path in (*folder.glob(f"{LOG_NAME}*"), *texts, *(folder / name for name in names)):
                 path.unlink(missing_ok=True)
-            for retry in retry_folders(folder):
-                shutil.rmtree(retry)
+            for there in (*retry_folders(folder), folder / LOGS_NAME):
+                shutil.rmtree(there, ignore_errors=not there.exists())
         note = folder / NOTE_NAME
         if note.exists():
             known = read_note(note)
@@ -91,6 +95,11 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
     except OSError as error:
         raise ConfigError(f"{folder} can't be used for a run: {error.strerror}") from error
     return log or str(log_path(folder))
+
+
+def has_load(folder: Path) -> bool:
+    """Whether a folder holds what came of a load, of a sweep or of a comparison. Blocking."""
+    return any((folder / name).is_file() for name in LOAD_NAMES)
 
 
 def retry_folders(folder: Path) -> list[Path]:

@@ -33,6 +33,7 @@ from simulator.models import (
     DEFAULT_MODELS,
     OFFICIAL,
     ModelOptions,
+    gateway_for,
     open_models,
     responder_of,
     system_identity,
@@ -95,7 +96,7 @@ async def agent_worker(
         if not attached:
             _check_same(spec, started)
             asks = system_identity(settings, [spec], language)
-            for use in (f"memory.{spec.label}", f"embedder.{spec.label}"):
+            for use in (f"{use}.{spec.label}" for use in ("memory", "embedder", "implementation")):
                 _check_identity(started, use, asks.get(use))
         anchors = await read_subjects(log, started.run) if declared.privileged else []
         # without a cache in a load: how fast it answers is no measure of a memory
@@ -103,6 +104,7 @@ async def agent_worker(
         name = process or f"{agent_role(spec.label)}.{os.getpid()}.{secrets.token_hex(2)}"
         async with (
             open_models(settings, cache, offline=models.offline, asked=asked) as source,
+            gateway_for([spec]) as gateway,
             memory_folder([spec], user_base()) as folder,
             metered(log, started, name),
         ):
@@ -115,7 +117,7 @@ async def agent_worker(
             )
             if not attached and declared.answers == "run":
                 _check_identity(started, "answers", responder.name if responder else None)
-            opener = Opener(spec, started, anchors, folder, source, responder)
+            opener = Opener(spec, started, anchors, folder, source, responder, gateway)
             await run_agent(
                 log,
                 started,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,9 +12,9 @@ from adapters.endpoints.cache import Cache, Entry, key_for
 from adapters.endpoints.caller import Caller, Done
 from adapters.endpoints.flights import Flights
 from adapters.endpoints.http import Wire
-from adapters.endpoints.parsing import UnfitError, parse, schema_of
+from adapters.endpoints.parsing import UnfitError, json_text, parse, schema_of
 from adapters.endpoints.tally import Tally, cost_of
-from adapters.endpoints.wire import Reply, chat_body, sampling, schema_text
+from adapters.endpoints.wire import Reply, chat_body, sampling, schema_text, wanted_schema
 from adapters.http_client import shown
 from adapters.model import Ask, Message, ModelUsage, Said
 from simulator.errors import ModelError
@@ -52,22 +52,24 @@ class Endpoint:
         self.name = caller.settings.name
 
     async def ask(self, ask: Ask) -> Said:
-        """What the model says: not empty, and not cut off. Raises ModelError."""
-        return (await self._ask(ask, lambda text: text))[1]
+        """What the model says: not empty, not cut off, and bare JSON where the ask's `extra` wants that. Raises
+        ModelError."""
+        text, said = await self._ask(ask, partial(_text, wanted_schema(ask)))
+        return msgspec.structs.replace(said, text=text)
 
     async def ask_for(self, ask: Ask, kind: type[T]) -> tuple[T, Said]:
         """The same as a struct. An answer that doesn't fit goes back to the model with what is wrong with it, twice;
         then it raises ModelError."""
         asked = msgspec.structs.replace(ask, schema=schema_of(kind))
-        return await self._ask(asked, lambda text: parse(text, kind))
+        return await self._ask(asked, lambda said: parse(said.text, kind))
 
-    async def _ask(self, ask: Ask, fits: Callable[[str], T]) -> tuple[T, Said]:
+    async def _ask(self, ask: Ask, fits: Callable[[Said], T]) -> tuple[T, Said]:
         """Raises ModelError."""
         self._tally.calls += 1
         key = self.key(ask)
         try:
             said, own = await self._flights.once(key, lambda: self._answer(key, ask, fits))
-            value = fits(said.text)
+            value = fits(said)
         except ModelError as error:
             self._tally.failed += error.failure != "offline"
             self._tally.missing += error.failure == "offline"
@@ -85,17 +87,18 @@ class Endpoint:
         turns out not to have it: that is its own affair, and offline nobody would know."""
         settings = self._settings
         schema = None if ask.schema is None else schema_text(ask.schema)
-        structured = None if schema is None else settings.structured
-        drawn = {**settings.body, **sampling(settings, ask)}
+        structured = None if wanted_schema(ask) is None else settings.structured
+        drawn = {**settings.body, **sampling(settings, ask), **ask.extra}
+        kind = "whole chat" if ask.whole else "chat"
         return key_for(
-            "chat", settings.base_url, settings.model, ask.messages, drawn, schema, structured, ask.vote
+            kind, settings.base_url, settings.model, ask.messages, drawn, schema, structured, ask.vote
         )
 
-    async def _answer(self, key: bytes, ask: Ask, fits: Callable[[str], object]) -> Said:
+    async def _answer(self, key: bytes, ask: Ask, fits: Callable[[Said], object]) -> Said:
         """From the cache, or else from the model."""
         entry = (await self._cache.get([key])).get(key) if self._cache else None
-        if entry is not None and _fits(entry, fits):
-            return _cached(entry)
+        if entry is not None and _fits(cached := _cached(entry, ask), fits):
+            return cached
         if self._offline:
             raise ModelError(
                 self._caller.label, "offline", "the cache has no answer, and nothing else may be asked"
@@ -105,14 +108,14 @@ class Endpoint:
             return said
         usage = said.usage
         fresh = Entry(
-            value=said.text.encode(),
+            value=_kept(said, ask),
             prompt_tokens=usage.prompt_tokens if usage.tokens_known else None,
             completion_tokens=usage.completion_tokens if usage.tokens_known else None,
         )
         kept = (await self._cache.put(self.name, {key: fresh}, replace=entry is not None))[key]
-        return msgspec.structs.replace(said, text=kept.value.decode())
+        return msgspec.structs.replace(_cached(kept, ask), usage=usage)
 
-    async def _paid(self, ask: Ask, fits: Callable[[str], object]) -> Said:
+    async def _paid(self, ask: Ask, fits: Callable[[Said], object]) -> Said:
         """From the model, until it fits."""
         settings, caller = self._settings, self._caller
         further: list[Message] = []
@@ -126,16 +129,17 @@ class Endpoint:
                 completion_tokens=sampling(settings, ask).get("max_tokens", 0),
             )
             took = self._count(done, took)
-            text, unfit = done.reply.text, _unfit(done.reply, fits)
+            said = _said(done.reply, ask)
+            text, unfit = said.text, _unfit(said, ask, fits)
             if not unfit:
-                return Said(text=text, usage=took)
-            cut_off = done.reply.finish == "length"
-            if asked > REPAIRS or (cut_off and ask.schema is None):  # cut off again, if it were asked again
+                return msgspec.structs.replace(said, usage=took)
+            schema, cut_off = wanted_schema(ask), said.finish == "length"
+            if asked > REPAIRS or (cut_off and schema is None):  # cut off again, if it were asked again
                 break
-            further = _repair(text, unfit, ask) if ask.schema is not None and text.strip() else []
+            further = _repair(text, unfit, schema) if schema is not None and text.strip() else []
         times = f" ({asked} times)" if asked > 1 else ""
-        said = f"; it says: {shown(text.encode())}" if text.strip() else ""
-        raise ModelError(caller.label, "nonsense", f"{unfit}{times}{said}")
+        quoted = f"; it says: {shown(text.encode())}" if text.strip() else ""
+        raise ModelError(caller.label, "nonsense", f"{unfit}{times}{quoted}")
 
     def _count(self, done: Done[Reply], before: ModelUsage) -> ModelUsage:
         """Add one reply to what the call took so far, and to the tally."""
@@ -158,21 +162,46 @@ class Endpoint:
         )
 
 
-def _fits(entry: Entry, fits: Callable[[str], object]) -> bool:
+class _Whole(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the cache keeps the answer to a whole ask."""
+
+    text: str
+    finish: str = "stop"
+    tool_calls: tuple[dict[str, Any], ...] = ()
+
+
+def _said(reply: Reply, ask: Ask) -> Said:
+    calls = reply.tool_calls if ask.whole else ()
+    return Said(text=reply.text, finish=reply.finish or "stop", tool_calls=calls)
+
+
+def _text(schema: dict[str, Any] | None, said: Said) -> str:
+    """Raises UnfitError."""
+    return said.text if schema is None or said.tool_calls else json_text(said.text, schema)
+
+
+def _kept(said: Said, ask: Ask) -> bytes:
+    if not ask.whole:
+        return said.text.encode()
+    return msgspec.json.encode(_Whole(text=said.text, finish=said.finish, tool_calls=said.tool_calls))
+
+
+def _fits(said: Said, fits: Callable[[Said], object]) -> bool:
     try:
-        fits(entry.value.decode())
+        fits(said)
     except UnfitError:
         return False
     return True
 
 
-def _cached(entry: Entry) -> Said:
+def _cached(entry: Entry, ask: Ask) -> Said:
     usage = ModelUsage(
         prompt_tokens=entry.prompt_tokens or 0,
         completion_tokens=entry.completion_tokens or 0,
         tokens_known=entry.prompt_tokens is not None and entry.completion_tokens is not None,
     )
-    return Said(text=entry.value.decode(), usage=_free(usage))
+    whole = msgspec.json.decode(entry.value, type=_Whole) if ask.whole else _Whole(text=entry.value.decode())
+    return Said(text=whole.text, finish=whole.finish, tool_calls=whole.tool_calls, usage=_free(usage))
 
 
 def _free(usage: ModelUsage) -> ModelUsage:
@@ -180,25 +209,25 @@ def _free(usage: ModelUsage) -> ModelUsage:
     return msgspec.structs.replace(usage, cached=True, cost=0.0, seconds=0.0, first_token_s=None, attempts=0)
 
 
-def _unfit(reply: Reply, fits: Callable[[str], object]) -> str:
+def _unfit(said: Said, ask: Ask, fits: Callable[[Said], object]) -> str:
     """Why this is no answer; empty if it is one. Raises nothing but what ends the call."""
-    if reply.finish == "length":
-        begun = "" if reply.text.strip() else " before it began"
+    as_asked = ask.whole and ask.max_tokens is not None and wanted_schema(ask) is None
+    if said.finish == "length" and not (as_asked and said.text.strip()):
+        begun = "" if said.text.strip() else " before it began"
         return f"the answer was cut off{begun}: max_tokens is too low"
-    if not reply.text.strip():
+    if not (said.text.strip() or said.tool_calls):
         return "an empty answer"
     try:
-        fits(reply.text)
+        fits(said)
     except UnfitError as error:
         return f"an answer that doesn't fit: {error}"
     return ""
 
 
-def _repair(text: str, unfit: str, ask: Ask) -> list[Message]:
+def _repair(text: str, unfit: str, schema: dict[str, Any]) -> list[Message]:
     """The answer and what is wrong with it: the same question alone would have the same answer at temperature 0."""
-    assert ask.schema is not None
     wanted = "Reply again, briefly, with one JSON value that fits this schema, and nothing else:"
     return [
         Message(role="assistant", content=text[:QUOTED_CHARACTERS]),
-        Message(role="user", content=f"That can't be used: {unfit}. {wanted}\n{schema_text(ask.schema)}"),
+        Message(role="user", content=f"That can't be used: {unfit}. {wanted}\n{schema_text(schema)}"),
     ]

@@ -16,6 +16,7 @@ from adapters.endpoints.flights import Flights
 from adapters.endpoints.http import EMBEDDINGS, Timing, Wire
 from adapters.endpoints.tally import Tally, cost_of
 from adapters.endpoints.wire import Vectors, embeddings_body, read_embeddings
+from adapters.metering import embedded
 from simulator.errors import ModelError
 
 _FLOAT: Final = np.dtype("<f4")
@@ -103,7 +104,9 @@ class EmbeddingEndpoint:
         tally, tokens = self._tally, done.reply.prompt_tokens
         tally.uncounted += tokens is None
         tally.prompt_tokens += tokens or 0
-        tally.cost += cost_of(self._settings.price_per_million, tokens or 0, 0)
+        cost = cost_of(self._settings.price_per_million, tokens or 0, 0)
+        tally.cost += cost
+        embedded(tokens or 0, cost)
         tally.seconds += done.timing.seconds
         vectors = np.asarray(done.reply.vectors, np.float64)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -76,6 +76,44 @@ def parse(text: str, kind: type[T]) -> T:
     return fitting[0]
 
 
+def json_text(text: str, schema: dict[str, Any]) -> str:
+    """The JSON that stands in a text, as it stands there if that is all: for askers with a schema of their own. It is
+    held against the schema's type and its required fields, not to the last field. Raises UnfitError."""
+    try:
+        json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        alone = False
+    else:
+        alone = True
+    candidates = [text] if alone else list(regions(_THOUGHTS.sub("", text)))
+    fitting: list[Any] = []
+    reasons: list[str] = []
+    for candidate in candidates:
+        try:
+            found = json.loads(candidate, parse_constant=_no_constant, strict=False)
+        except (ValueError, RecursionError) as error:
+            reasons.append(str(error))
+            continue
+        if reason := _misfit(found, schema):
+            reasons.append(reason)
+        elif found not in fitting:
+            fitting.append(found)
+    if not fitting:
+        raise UnfitError(reasons[0] if reasons else "there is no whole JSON value in it")
+    if len(fitting) > 1:
+        raise UnfitError(f"there are {len(fitting)} different values in it, and one is wanted")
+    return text if alone else json.dumps(fitting[0], ensure_ascii=False)
+
+
+def _misfit(value: Any, schema: dict[str, Any]) -> str:
+    """What is wrong with it at first sight; empty where nothing is."""
+    kind = schema.get("type")
+    if kind in ("object", "array") and not isinstance(value, dict if kind == "object" else list):
+        return f"it should be one JSON {kind}"
+    missing = [name for name in schema.get("required", ()) if isinstance(value, dict) and name not in value]
+    return f"it lacks {', '.join(missing)}" if missing else ""
+
+
 def regions(text: str) -> Iterator[str]:
     """The outermost bracketed parts of a text, in order. One that doesn't end is left out with all that stands in it:
     what is inside a broken answer is no answer."""

@@ -69,6 +69,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     finish: str = ""
+    tool_calls: tuple[dict[str, Any], ...] = ()
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
@@ -85,6 +86,7 @@ class Dialect:
 
     def __init__(self, structured: Structured) -> None:
         self.structured: Structured = structured
+        self.json_object = True  # also where `structured` is another form: some know schemas alone
         self.stream_options = True
         self.temperature = True
         self.max_tokens = "max_tokens"
@@ -107,6 +109,9 @@ class Dialect:
         wanted = _structured_in(body)
         if wanted == "text" or not any(word in said for word in _FORMAT_WORDS):
             return None
+        if wanted == "json_object" and self.structured != "json_object":
+            known, self.json_object = not self.json_object, False
+            return "" if known else "JSON that is asked for in the prompt alone"
         if wanted != self.structured:
             return ""
         self.structured = STRUCTURED[STRUCTURED.index(wanted) + 1]
@@ -129,6 +134,8 @@ def response_format(structured: Structured, schema: dict[str, Any]) -> dict[str,
 
 def _structured_in(body: dict[str, Any]) -> Structured:
     wanted = body.get("response_format", {})
+    if wanted.get("type") == "text":
+        return "text"
     if wanted.get("type") == "json_schema":
         return "schema"
     return "text" if not wanted else "json_object_schema" if "schema" in wanted else "json_object"
@@ -138,24 +145,27 @@ def chat_body(
     settings: ModelSettings, ask: Ask, dialect: Dialect, further: Sequence[Message] = ()
 ) -> dict[str, Any]:
     """The request for one chat completion. `further`: messages after the ask's own, about an answer that didn't fit."""
-    messages = [{"role": m.role, "content": m.content} for m in ask.messages]
+    messages = [{"role": m.role, "content": m.content, **m.extra} for m in ask.messages]
     body: dict[str, Any] = {
         "model": settings.model,
         "messages": messages,
         **settings.body,
         **sampling(settings, ask),
+        **ask.extra,
     }
     if "max_tokens" in body:
         body[dialect.max_tokens] = body.pop("max_tokens")
     if not dialect.temperature:
         body.pop("temperature", None)
-    if ask.schema is not None:
-        wanted = response_format(dialect.structured, ask.schema)
-        if wanted is not None:
-            body["response_format"] = wanted
-        if dialect.structured != "schema":  # nothing else tells the model what is wanted
+    schema = wanted_schema(ask)
+    if schema is not None:
+        form, told = _form(ask, schema, dialect)
+        body.pop("response_format", None)
+        if form is not None:
+            body["response_format"] = form
+        if not told:  # nothing else tells the model what is wanted
             messages[-1]["content"] += (
-                f"\n\nReply with one JSON value that fits this schema, and nothing else:\n{schema_text(ask.schema)}"
+                f"\n\nReply with one JSON value that fits this schema, and nothing else:\n{schema_text(schema)}"
             )
     messages.extend({"role": m.role, "content": m.content} for m in further)
     if settings.stream:
@@ -163,6 +173,30 @@ def chat_body(
         if dialect.stream_options:
             body["stream_options"] = {"include_usage": True}
     return body
+
+
+def wanted_schema(ask: Ask) -> dict[str, Any] | None:
+    """The JSON schema that the answer has to fit, whoever says so; None where it is a text."""
+    form = ask.extra.get("response_format", {})
+    match form.get("type"):
+        case "json_schema":
+            schema: dict[str, Any] = form["json_schema"]["schema"]
+            return schema
+        case "json_object":
+            return {"type": "object"}
+        case _:
+            return ask.schema
+
+
+def _form(ask: Ask, schema: dict[str, Any], dialect: Dialect) -> tuple[dict[str, Any] | None, bool]:
+    """How the form is asked for, and whether that says all of it. An asker's own words are kept where the server knows
+    them."""
+    own = ask.extra.get("response_format")
+    if own is not None and own["type"] == "json_object":
+        known = dialect.json_object and dialect.structured != "text"
+        return (own if known else None), known
+    strict = dialect.structured == "schema"
+    return (own if own is not None and strict else response_format(dialect.structured, schema)), strict
 
 
 def embeddings_body(settings: ModelSettings, texts: Sequence[str]) -> dict[str, Any]:
@@ -199,6 +233,7 @@ class _Usage(msgspec.Struct, frozen=True):
 class _Said(msgspec.Struct, frozen=True):
     content: str | None = None
     refusal: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -346,9 +381,24 @@ def _reply(said: Sequence[_Said], finish: str | None, usage: _Usage | None) -> R
     return Reply(
         text="".join(piece.content or "" for piece in said),
         finish=finish or "",
+        tool_calls=_tool_calls(said),
         prompt_tokens=usage.prompt_tokens if usage else None,
         completion_tokens=usage.completion_tokens if usage else None,
     )
+
+
+def _tool_calls(said: Sequence[_Said]) -> tuple[dict[str, Any], ...]:
+    """A stream brings each call in pieces, which say to which they belong; a whole answer has no such numbers."""
+    calls: dict[int, dict[str, Any]] = {}
+    for piece in said:
+        for number, part in enumerate(piece.tool_calls or ()):
+            fields = {name: value for name, value in part.items() if name != "index" and value is not None}
+            call = calls.setdefault(part.get("index", number), {})
+            function = {**call.get("function", {})}
+            for name, value in (fields.pop("function", None) or {}).items():
+                function[name] = function.get(name, "") + (value or "")
+            call.update(fields, function=function)
+    return tuple(calls[number] for number in sorted(calls))
 
 
 C = TypeVar("C", _Completion, _Embeddings)

@@ -16,7 +16,9 @@ class FullContextMemory:
     """Stores every observation as a record, so that a delta is the raw segment, and every interaction as one
     more; answers with the newest records first, as many as the word budget holds."""
 
-    capabilities = Capabilities(answers="run")
+    capabilities = Capabilities(
+        answers="run", exempt={"top_k": "it shows all that it holds, as far as the word budget goes"}
+    )
 
     __slots__ = ("_context", "_store")
 

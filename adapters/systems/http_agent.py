@@ -120,6 +120,11 @@ class HttpMemory:
         """What the options declare."""
         return Capabilities(fork=fork)
 
+    @property
+    def name(self) -> str:
+        """What the server calls this memory."""
+        return self._id
+
     def _begin(self, origin: HttpMemory | None) -> None:
         self._id = self._shared.open_memory()
         self._origin = origin
@@ -173,6 +178,18 @@ class HttpMemory:
             self._shared.close_failed(error)
         finally:
             await self._shared.release()
+
+    async def announce(self) -> None:
+        """Make this memory known to the server now, and not with its first call. Raises MemorySystemError."""
+        try:
+            await self._tell()
+        except HttpError as error:
+            raise MemorySystemError(self._shared.context.lane, "fork", str(error)) from error
+
+    async def forget(self) -> None:
+        """Close it without a word: its server is gone."""
+        self._lost = "its server is gone"
+        await self.aclose()
 
     async def _change(self, operation: Literal["ingest", "commit"], call: IngestCall | CommitCall) -> Delta:
         try:

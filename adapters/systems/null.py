@@ -11,7 +11,12 @@ from adapters.responder import respond
 class NullMemory:
     """Stores nothing and retrieves nothing; what it knows is what the conversation says."""
 
-    capabilities = Capabilities(answers="run")
+    capabilities = Capabilities(
+        answers="run",
+        exempt=dict.fromkeys(
+            ("retrieval", "chinese", "single", "large", "commit"), "it keeps nothing, being the lower bound"
+        ),
+    )
 
     __slots__ = ("_context",)
 

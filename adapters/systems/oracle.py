@@ -6,6 +6,7 @@ import copy
 from typing import Self
 
 from adapters.memory import Answer, Capabilities, Delta, Interaction, LaneContext, Request, Segment
+from adapters.responder import respond
 from adapters.store import Store
 from adapters.systems.records import retrieved_record, stored_bytes
 from simulator.events import AnchorEvent, MemoryRecord, ProbeEvent
@@ -18,7 +19,11 @@ class OracleMemory:
     what is right by then: it keeps these segments whole, and says that. Privileged: an upper bound and no competitor.
     Commits add nothing to what it was handed."""
 
-    capabilities = Capabilities(privileged=True, answers="run")
+    capabilities = Capabilities(
+        privileged=True,
+        answers="run",
+        exempt={"commit": "it is handed the evidence, and conversations add nothing to it"},
+    )
 
     __slots__ = ("_anchors_asked", "_anchors_of", "_context", "_evidence", "_probes_asked", "_store")
 
@@ -59,7 +64,7 @@ class OracleMemory:
         found = [record for record in self._store if record.id in asked]
         retrieved = tuple(retrieved_record(record, 1.0) for record in (found if probe else found[:1]))
         if self._context.responder is not None:
-            return await self._context.responder.respond(request, retrieved)
+            return await respond(self._context, request, retrieved)
         if probe is not None:
             return Answer(text=_right_answer(probe), retrieved=retrieved)
         return Answer(text=found[0].text if found else "", retrieved=retrieved)  # no budget, no feedback

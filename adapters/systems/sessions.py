@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Final, Literal, Self
 
 import anyio.to_thread
-from msgspec.structs import replace
 
 from adapters.embedder import Embedder, default_embedder
 from adapters.memory import Answer, Capabilities, Delta, Interaction, LaneContext, Request, Segment
@@ -29,7 +28,6 @@ _VECTOR_ITEM_BYTES: Final = 4
 class SessionMemory:
     """One record for each segment, and one for each interaction, as a whole; ranked as `adapters.sessions` says.
 
-    An answer names the whole ranking down to `top_k`, also what its budget did not hold: rankings are what is measured.
     What is ranked by are the turns without their speakers, who are in the records' texts.
     """
 
@@ -80,7 +78,7 @@ class SessionMemory:
 
         hits = await anyio.to_thread.run_sync(rank)
         retrieved = tuple(retrieved_record(store.record(hit.row), hit.score) for hit in hits)
-        return replace(await respond(self._context, request, retrieved), retrieved=retrieved)
+        return await respond(self._context, request, retrieved)
 
     async def commit(self, interaction: Interaction) -> Delta:
         """Store the interaction as one record."""
@@ -112,7 +110,7 @@ class RecencyMemory(SessionMemory):
     """Stores whole segments; answers with the newest, whatever is asked. `top_k`: how many an answer may name; the
     run's own unless given."""
 
-    capabilities = Capabilities(answers="run")
+    capabilities = Capabilities(answers="run", exempt={"retrieval": "it names the newest, whatever is asked"})
     __slots__ = ()
 
     def __init__(self, context: LaneContext, *, top_k: int | None = None) -> None:
@@ -122,7 +120,7 @@ class RecencyMemory(SessionMemory):
 class Bm25Memory(SessionMemory):
     """Stores whole segments; answers with the first by BM25 over stemmed English terms. `top_k`: as in recency."""
 
-    capabilities = Capabilities(answers="run")
+    capabilities = Capabilities(answers="run", exempt={"chinese": "its terms are stemmed English"})
     __slots__ = ()
 
     def __init__(self, context: LaneContext, *, top_k: int | None = None) -> None:

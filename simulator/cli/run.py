@@ -27,7 +27,7 @@ from simulator.cli.progress import Update, files_progress, progress_bar, records
 from simulator.estimate import estimate
 from simulator.events import Benchmark, Limits, RunStartedEvent
 from simulator.eventtime import format_event_time
-from simulator.plan import Plan, RunOptions, plan_run
+from simulator.plan import Plan, RunOptions, at_each_top_k, plan_run
 from simulator.results import audit_run
 from simulator.run import execute
 from simulator.runfolder import log_path
@@ -82,6 +82,14 @@ _OPTIONS = (
         show_default=True,
         help="lifedialbench: online asks each question when it is due, offline at the end of its stream; both shows "
         "what was overwritten in between, and what the future told.",
+    ),
+    click.option(
+        "--value",
+        type=click.Choice(["memory", "session"]),
+        default="memory",
+        show_default=True,
+        help="What answers are made from: the records that a memory found, or the whole segments (RealMem's sessions) "
+        "in which these lie.",
     ),
     click.option("--data", required=True, metavar="PATH", help="A dataset, as `egostream inspect` takes it."),
     click.option(
@@ -177,9 +185,12 @@ _OPTIONS = (
     ),
     click.option(
         "--top-k",
+        "top_ks",
         type=click.IntRange(min=1),
         metavar="K",
-        help="Records an answer may use. [default: 10; of realmem and lifedialbench 20]",
+        multiple=True,
+        help="Records an answer may use. Given several times, each system that has an option top_k runs once for each. "
+        "[default: 10; of realmem and lifedialbench 20]",
     ),
     click.option(
         "--word-budget",
@@ -251,17 +262,19 @@ def run_arguments(function: Callable[..., T]) -> Callable[..., T]:
         log_url: str | None,
         streams: tuple[str, ...],
         answer_timeout: float,
-        top_k: int | None,
+        top_ks: tuple[int, ...],
         settings: common.Settings,
         **asked: Any,
     ) -> T:
         limits = Limits(**{name: asked.pop(name) for name in Limits.__struct_fields__})
         more = {name: asked.pop(name) for name in [*asked] if name not in RunOptions.__struct_fields__}
+        if len(set(top_ks)) > 1:
+            asked["systems"] = at_each_top_k(asked["systems"], sorted(set(top_ks)))
         # as published
         of_benchmark = 20 if asked["benchmark"] in ("realmem", "lifedialbench") else 10
         options = RunOptions(
             **asked,
-            top_k=top_k or of_benchmark,
+            top_k=max(top_ks, default=of_benchmark),
             log=log_url,
             streams=streams or None,
             answer_timeout_s=answer_timeout,

@@ -38,12 +38,14 @@ CHAT, EMBEDDINGS, MODELS = "/v1/chat/completions", "/v1/embeddings", "/v1/models
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What happens to one call. `say`: this text instead of the rule's. `refuse` answers with `status`, `message` and
-    `retry_after`; `cut` closes the connection in mid-body; `wrong_shape` is JSON that is no completion; `cut_off` and
-    `filtered` are the finish reasons `length` and `content_filter`."""
+    """What happens to one call. `say`: this text instead of the rule's; `tool_calls`: with these beside it, where it is
+    no stream. `refuse` answers with `status`, `message` and `retry_after`; `cut` closes the connection in mid-body;
+    `wrong_shape` is JSON that is no completion; `cut_off` and `filtered` are the finish reasons `length` and
+    `content_filter`."""
 
     does: Does = "answer"
     say: str | None = None
+    tool_calls: tuple[dict[str, Any], ...] = ()
     status: int = 503
     message: str = "try later"
     retry_after: str | None = None
@@ -56,9 +58,11 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `most_at_once`: a call above so many gets 429, with `retry_after`. `key`: other keys get 401. `formats`: the
     types of `response_format` that don't get 400. `delay_s`: before the answer; `token_s`: between a stream's tokens.
+    `vectors`: `drawn` from the text, or `module:function` of a text and the dimensions.
     """
 
     rule: str = "echo"
+    vectors: str = "drawn"
     delay_s: float = 0.0
     token_s: float = 0.0
     steps: tuple[Step, ...] = ()
@@ -174,10 +178,10 @@ class _Play:
     def __init__(self, script: Script) -> None:
         self.asked: list[Asked] = []
         self._script = script
-        self._rule: Callable[[dict[str, Any]], str] = _echo
-        if script.rule != "echo":
-            module, _, function = script.rule.partition(":")
-            self._rule = getattr(importlib.import_module(module), function)
+        self._rule: Callable[[dict[str, Any]], str] = _echo if script.rule == "echo" else _named(script.rule)
+        self._vector: Callable[[str, int], list[float]] = (
+            vector_of if script.vectors == "drawn" else _named(script.vectors)
+        )
         self._random = random.Random(script.seed)
         self._calls = self._faults = self._at_once = 0
 
@@ -194,11 +198,12 @@ class _Play:
         if script.key is not None and headers.get("authorization") != f"Bearer {script.key}":
             said = f"Incorrect API key provided: {headers.get('authorization')}"
             return await _answer(writer, 401, {"error": {"message": said, "code": "invalid_api_key"}})
-        if path == MODELS:
+        kind = path[path.rfind("/v1/") :]  # what stands before it tells callers apart
+        if kind == MODELS:
             return await _answer(
                 writer, 200, {"object": "list", "data": [{"id": "scripted", "object": "model"}]}
             )
-        if path not in (CHAT, EMBEDDINGS):
+        if kind not in (CHAT, EMBEDDINGS):
             return await _answer(writer, 404, {"error": {"message": f"no such path {path}"}})
         body = msgspec.json.decode(content)
         self._at_once += 1
@@ -210,7 +215,7 @@ class _Play:
             if step.does == "hang":
                 await reader.read()  # until the caller hangs up
                 return False
-            return await self._do(step, path, body, writer)
+            return await self._do(step, kind, body, writer)
         finally:
             self._at_once -= 1
 
@@ -267,7 +272,9 @@ class _Play:
 
     def _completion(self, step: Step, body: dict[str, Any]) -> dict[str, Any]:
         text = self._text(step, body)
-        message = {"role": "assistant", "content": text}
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if step.tool_calls:
+            message["tool_calls"] = step.tool_calls
         completion = {
             "object": "chat.completion",
             "model": body["model"],
@@ -304,7 +311,7 @@ class _Play:
             else body["input"]
         )
         data = [
-            {"object": "embedding", "index": number, "embedding": vector_of(text, self._script.dimensions)}
+            {"object": "embedding", "index": number, "embedding": self._vector(text, self._script.dimensions)}
             for number, text in enumerate(texts)
         ]
         used = sum(len(text.split()) for text in texts)
@@ -318,6 +325,11 @@ def vector_of(text: str, dimensions: int) -> list[float]:
     """What the server gives for a text: not normalised, as some servers' vectors aren't."""
     drawn = random.Random(hashlib.sha256(text.encode()).digest())
     return [drawn.gauss(0, 3) for _ in range(dimensions)]
+
+
+def _named(function: str) -> Any:
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _echo(body: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from adapters.endpoints import Models, ModelSettings
 from adapters.endpoints.settings import Price
-from adapters.model import ModelUsage, Said
+from adapters.model import Ask, Message, ModelUsage, Said
 from simulator.errors import ConfigError, ModelError
 from tests.conftest import ROOT
 from tests.models.helpers import Verdict, asking, endpoint
@@ -247,6 +247,21 @@ async def test_all_that_changes_an_answer_is_asked_anew(server: Server, tmp_path
         }
         async with Models(same, cache=tmp_path / "c.db") as models:
             assert (await models.model("m2", role="other").ask(asks[0])).text in texts
+
+
+async def test_what_was_paid_for_is_found_by_later_versions() -> None:
+    """Another key for the same question would ask, and pay, anew for all that a person has in the cache."""
+    settings = ModelSettings(base_url="http://h/v1", model="m", temperature=1.0, body={"top_p": 0.9})
+    async with Models({"m": settings}, cache=None) as models:
+        model = models.model("m", role="test")
+        ask = Ask(
+            messages=(Message(role="system", content="s"), Message(role="user", content="u")), seed=3, vote=1
+        )
+        assert model.key(ask).hex() == "6e28d5c05ae3f6311c76271f63e6def67ef4492516fed8c3d8db88e2a720ceca"
+        with_schema = msgspec.structs.replace(ask, schema={"type": "object"})
+        assert (
+            model.key(with_schema).hex() == "1035f9df1d625e80530a67709c5493df655cb8f84534f62dabd8edcb12322273"
+        )
 
 
 async def test_errors_are_never_kept(server: Server, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.endpoints.parsing import UnfitError, parse, regions, schema_of
+from adapters.endpoints.parsing import UnfitError, json_text, parse, regions, schema_of
 from tests.models.helpers import Verdict
 
 FITS = Verdict(outcome="pass", reason='it\'s {there}: "yes"\n[1]')
@@ -147,3 +147,55 @@ def test_a_struct_may_have_itself_in_it() -> None:
 def test_a_model_is_asked_for_structs_alone(kind: type) -> None:
     with pytest.raises(TypeError, match="a model is asked for a struct"):
         schema_of(kind)
+
+
+FACTS = {"type": "object", "properties": {"facts": {}}, "required": ["facts"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        (' {"facts": [1.0,  "é"]}\n', ' {"facts": [1.0,  "é"]}\n'),  # as it is, to the last blank
+        ('```json\n{"facts": ["é"]}\n```', '{"facts": ["é"]}'),
+        ('<think>{"facts": [1]}?</think> {"facts": [2]}', '{"facts": [2]}'),
+        ('By {"a": 1} I mean {"facts": []} and [3].', '{"facts": []}'),
+        (
+            '{"facts": ["a\nb"]}',
+            '{"facts": ["a\\nb"]}',
+        ),  # a line break in a string, which strict readers refuse
+    ],
+)
+def test_json_for_an_asker_s_own_schema_comes_bare(text: str, bare: str) -> None:
+    assert json_text(text, FACTS) == bare
+    json.loads(json_text(text, FACTS))
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "says"),
+    [
+        ("no", FACTS, "no whole JSON"),
+        ('"no"', FACTS, "it should be one JSON object"),
+        ("[1]", FACTS, "it should be one JSON object"),
+        ('{"facts": 1}', {"type": "array"}, "it should be one JSON array"),
+        ('{"fact": 1}', FACTS, "it lacks facts"),
+        ('{"facts": [1', FACTS, "no whole JSON"),
+        ('{"facts": NaN}', FACTS, "NaN is no JSON"),
+        ('{"facts": 1} or {"facts": 2}', FACTS, "2 different values"),
+        ("[" * 100_000, FACTS, "no whole JSON"),
+        ("[" * 100_000 + "]" * 100_000, FACTS, "recursion"),
+    ],
+)
+def test_what_is_no_json_for_an_asker_s_own_schema_is_refused(
+    text: str, schema: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(UnfitError, match=says):
+        json_text(text, schema)
+
+
+@given(value=st.dictionaries(st.text(), json_values), before=prose, after=prose)
+def test_any_object_is_found_between_any_words_and_alone_it_stays_as_it_is(
+    value: dict[str, Any], before: str, after: str
+) -> None:
+    text = json.dumps(value)
+    assert json_text(text, {"type": "object"}) == text
+    assert json.loads(json_text(f"{before}{text}{after}", {"type": "object"})) == value

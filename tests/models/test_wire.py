@@ -70,6 +70,29 @@ def test_a_stream_that_just_stops_is_no_answer() -> None:
         reader.reply()
 
 
+def test_calls_of_tools_are_put_together_from_their_pieces() -> None:
+    """Pieces of several calls may come in turn; each says to which it belongs."""
+
+    def piece(index: int, function: dict[str, Any], **fields: Any) -> bytes:
+        call = {"index": index, "function": function, **fields}
+        return msgspec.json.encode({"choices": [{"delta": {"tool_calls": [call]}}]})
+
+    reader = StreamReader()
+    reader.feed(piece(0, {"name": "add", "arguments": ""}, id="c1", type="function"))
+    reader.feed(piece(1, {"name": "drop", "arguments": '{"id"'}, id="c2", type="function"))
+    reader.feed(piece(0, {"arguments": '{"fact": '}))
+    reader.feed(piece(1, {"name": None, "arguments": ": 3}"}, id=None))
+    reader.feed(piece(0, {"arguments": '"x"}'}))
+    reader.feed(b'{"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}')
+    whole = [
+        {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"fact": "x"}'}},
+        {"id": "c2", "type": "function", "function": {"name": "drop", "arguments": '{"id": 3}'}},
+    ]
+    assert reader.reply() == Reply(text="", finish="tool_calls", tool_calls=tuple(whole))
+    answer = {"choices": [{"message": {"content": None, "tool_calls": whole}, "finish_reason": "tool_calls"}]}
+    assert read_completion(msgspec.json.encode(answer)) == reader.reply()
+
+
 def test_a_stream_may_say_that_it_failed() -> None:
     with pytest.raises(CallError) as raised:
         StreamReader().feed(b'{"error": {"message": "out of memory", "code": 503}}')

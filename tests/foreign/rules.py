@@ -1,0 +1,128 @@
+"""What the scripted server answers foreign systems by: each prompt as a careful model would, as far as words go."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from typing import Any
+
+_WORD = re.compile(r"[a-z]{4,}")
+
+
+def words(text: str) -> list[str]:
+    """Its words of four letters and more, each once, in order."""
+    return list(dict.fromkeys(_WORD.findall(text.lower())))
+
+
+def bag(text: str, dimensions: int) -> list[float]:
+    """A vector of the text's words: texts that share words are near each other."""
+    vector = [0.0] * dimensions
+    for word in words(text):
+        digest = hashlib.sha256(word.encode()).digest()
+        vector[int.from_bytes(digest[:4]) % dimensions] += 1.0 if digest[4] % 2 else -1.0
+    return vector if any(vector) else [1 / math.sqrt(dimensions)] * dimensions
+
+
+def _asked(body: dict[str, Any]) -> str:
+    return str(body["messages"][-1]["content"])
+
+
+def _between(text: str, start: str, end: str = r"\Z") -> str:
+    found = re.search(f"{start}(.*?){end}", text, re.DOTALL)
+    assert found is not None, f"no {start!r} in {text!r}"
+    return found[1].strip()
+
+
+# --- Mem0 -----------------------------------------------------------------------------------------------------------
+
+
+def mem0(body: dict[str, Any]) -> str:
+    """A memory for each line of what is new."""
+    new = re.search(r"## New Messages\n(.*?)\n+## ", body["messages"][-1]["content"], re.DOTALL)
+    lines = new[1].splitlines() if new else []
+    found = [
+        {"id": str(i), "text": line.removeprefix("user: ")} for i, line in enumerate(lines) if line.strip()
+    ]
+    return json.dumps({"memory": [{**memory, "attributed_to": "user"} for memory in found]})
+
+
+# --- A-Mem ----------------------------------------------------------------------------------------------------------
+
+
+def amem(body: dict[str, Any]) -> str:
+    """Keywords are the first words; notes that share a word with a new one are linked and told so."""
+    asked = _asked(body)
+    if "Content for analysis:" in asked:
+        content = _between(asked, "Content for analysis:")
+        analysis = {"keywords": words(content)[:5], "context": f"Told: {content[:30]}", "tags": ["told"]}
+        return json.dumps(analysis)
+    content = _between(asked, "content: ", "keywords: ")
+    neighbours = re.findall(
+        r"memory index:(\d+)\t talk start time:(\d+)\t memory content: (.*?)\t memory context: (.*?)\t "
+        r"memory keywords: (.*?)\t memory tags: (.*?)\n",
+        asked,
+        re.DOTALL,
+    )
+    related = [set(words(content)) & set(words(text)) != set() for _, _, text, *_ in neighbours]
+    evolution = {
+        "should_evolve": any(related),
+        "actions": ["strengthen", "update_neighbor"],
+        "suggested_connections": [int(n[0]) for n, near in zip(neighbours, related, strict=True) if near],
+        "tags_to_update": ["told", "linked"],
+        "new_context_neighborhood": [
+            f"Before: {content[:30]}" if near else n[3] for n, near in zip(neighbours, related, strict=True)
+        ],
+        "new_tags_neighborhood": [["told", "linked"] if near else ["told"] for near in related],
+    }
+    return json.dumps(evolution)
+
+
+# --- MemoryOS -------------------------------------------------------------------------------------------------------
+
+
+def memoryos(body: dict[str, Any]) -> str:
+    """Pages that share a word go on; one theme for all, by one keyword; what a user said is knowledge."""
+    asked = _asked(body)
+    if "Continuous?" in asked:
+        before = words(_between(asked, "Previous Page:\nUser: ", "\nAssistant: "))
+        now = words(_between(asked, "Current Page:\nUser: ", "\nAssistant: "))
+        return "true" if set(before) & set(now) else "false"
+    if "Updated Meta-summary:" in asked:
+        before_that = _between(asked, "Previous Meta-summary: ", "\n")
+        said = _between(asked, "New Dialogue:\n", "\n\n")
+        new = f"[{' '.join(words(said)[:3])}]"
+        return new if before_that == "None" else f"{before_that} {new}"
+    if "Conversation content:" in asked:
+        said = _between(asked, "Conversation content:\n")
+        theme = {"theme": "days", "keywords": ["days"], "content": f"Days with {' '.join(words(said)[:3])}"}
+        return json.dumps([theme])
+    if "Updated User Profile" in asked:
+        said = _between(asked, r"Latest User-AI Conversation:\*\*\n", r"\*\*Updated")
+        return f"Food Interest ( High ): the person speaks of {' '.join(words(said)[:6])}"
+    said = re.findall(r"User: (.*?) \(Timestamp: (.*?)\)", asked, re.DOTALL)
+    facts = "\n".join(f"- {' '.join(words(text)[:4])}: {at}" for text, at in said)
+    return f"【User Private Data】\n{facts}\n【Assistant Knowledge】\n- Assistant took note at {said[-1][1]}"
+
+
+# --- MemSkill -------------------------------------------------------------------------------------------------------
+
+
+def memskill(body: dict[str, Any]) -> str:
+    """Each line is inserted with its date. A line `X is now Y` updates what is known of X; `forget X` deletes it."""
+    asked = _asked(body)
+    date = _between(asked, "Input Text Chunk:\nDATE: ", "\n")
+    lines = _between(asked, "CONVERSATION:\n", "\n\nRetrieved Memories").splitlines()
+    known = re.findall(r"^(\d+)\. (.*)$", _between(asked, r"\(0-based index\):\n", "Selected Skills:"), re.M)
+    blocks: list[str] = []
+    for line in lines:
+        subject = words(line.removeprefix("forget "))[:1]
+        place = next((n for n, text in known if subject and subject[0] in words(text)), None)
+        if line.startswith("forget ") and place is not None:
+            blocks.append(f"ACTION: DELETE\nMEMORY_INDEX: {place}")
+        elif " is now " in line and place is not None:
+            blocks.append(f"ACTION: UPDATE\nMEMORY_INDEX: {place}\nUPDATED_MEMORY: On {date}: {line}")
+        else:
+            blocks.append(f"ACTION: INSERT\nMEMORY_ITEM: On {date}: {line}")
+    return "\n\n".join(blocks)
