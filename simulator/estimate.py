@@ -168,7 +168,7 @@ def _judgments(plan: Plan, *, extracts: bool) -> Iterator[_Call]:
         yield _Call((1 + options.ablate_commit) * options.votes, on_second, VOTE_TOKENS)  # fur
     for probe in plan.dataset.probes:
         for metric in probe.metrics:
-            if (rated := RATED_BY.get(metric)) is not None:
+            if (rated := RATED_BY.get(metric)) is not None and probe.gold.decision != "SILENT":  # left alone
                 own = _own(load_prompt(JUDGE_PROMPTS, RUBRICS[rated].prompt, language))
                 gold = sum(map(estimated_tokens, (probe.gold.answer, *probe.gold.memories)))
                 looked_at = answer if RUBRICS[rated].looks_at == "answer" else options.answer_tokens
