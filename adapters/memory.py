@@ -151,9 +151,9 @@ class LaneContext(msgspec.Struct, frozen=True, kw_only=True):
 
     `responder`: how answers are made from records; None stands for extraction under the word budget
     (`adapters.responder.respond` is the way to it). `model_of`, `embedder_of`: the configured model of a name (raises
-    ConfigError). `gateway`: the same models over HTTP (docs/gateway.md), for a system that declares it. `language`: in
-    which models are asked. `ranked`: answers name all that was retrieved, also what their budget did not hold, since
-    rankings are what is measured. `sessions`: what answers are made from in place of records.
+    ConfigError). `gateway`: the same models over HTTP (docs/gateway.md), for a system that declares it.
+    `language`: in which models are asked. `ranked`: answers name all that was retrieved, also what their budget did not
+    hold, since rankings are what is measured. `sessions`: what answers are made from in place of records.
 
     `directory`: a folder of this one memory's own, for systems that declare another `fork` than `cheap`: empty, or a
     copy of the one of the memory that it branches from. It is deleted once the memory is closed and needed no more. For

@@ -105,8 +105,8 @@ def options_of(spec: SystemSpec) -> dict[str, str]:
 
 
 def parse_spec(spec: str) -> SystemSpec:
-    """Read `[label=]name[:option=value,...]`, where name is a built-in or foreign system, one that a package brings, or
-    `module:Class`. Nothing is imported. Raises ConfigError."""
+    """Read `[label=]name[:option=value,...]`, where name is a built-in or foreign system, one that a package
+    brings, or `module:Class`. Nothing is imported. Raises ConfigError."""
     before_colon = spec.partition(":")[0]
     label, given, rest = spec.partition("=") if "=" in before_colon else (spec, "", spec)
     if not given and "/" in spec and _is_name(before_colon):
@@ -142,9 +142,13 @@ def open_system(spec: str | SystemSpec, context: LaneContext) -> MemorySystem:
 
 
 def capabilities(spec: str | SystemSpec) -> Capabilities:
-    """What a system declares. Raises ConfigError where it is unknown or can't be imported."""
+    """What a system declares; one that a package brings is another implementation with each version of it. Raises
+    ConfigError where it is unknown or can't be imported."""
     spec = parse_spec(spec) if isinstance(spec, str) else spec
-    return _declared(spec, _class_of(spec))
+    declared = _declared(spec, _class_of(spec))
+    if ":" in spec.name or spec.name in _NAMED or declared.implementation:
+        return declared
+    return msgspec.structs.replace(declared, implementation=plugins()[spec.name].packages)
 
 
 def _declared(spec: SystemSpec, cls: type[MemorySystem]) -> Capabilities:

@@ -51,7 +51,7 @@ def metric_scores(system: str, rows: Sequence[Row], *, privileged: bool) -> Iter
             yield MetricMean(
                 system=system,
                 metric=metric,
-                value=_mean(_value(metric, mark) for mark in judged),
+                value=_mean(counted_value(metric, mark) for mark in judged),
                 n=len(judged),
                 unjudged=unjudged,
                 privileged=privileged,
@@ -90,7 +90,7 @@ def group_scores(system: str, rows: Sequence[Row]) -> Iterator[GroupScore]:
                     by=by,
                     group=group,
                     metric=metric,
-                    value=_mean(_value(metric, mark) for mark in judged),
+                    value=_mean(counted_value(metric, mark) for mark in judged),
                     n=len(judged),
                     unjudged=len(marks) - len(judged),
                 )
@@ -201,7 +201,7 @@ def _right(row: Row, metric: Metric) -> bool | None:
     return None if outcome == "unjudged" else outcome == "pass"
 
 
-def _value(metric: Metric, mark: Mark) -> float:
+def counted_value(metric: Metric, mark: Mark) -> float:
     """What a judged mark counts in a mean."""
     return float(mark.outcome == "pass") if metric in RATES or mark.value is None else mark.value
 

@@ -36,6 +36,8 @@ LATENCY_NAME = "latency.json"
 SWEEP_NAME = "sweep.json"
 COMPARE_NAME = "compare.json"
 REPORT_NAME = "report.html"
+LOAD_NAMES = (COMPARE_NAME, SWEEP_NAME, LATENCY_NAME)
+"""What is in the folder of loads, what is known of several first."""
 LATENCY_TEXT = "latency-{}.hgrm"
 """A stage's percentiles, for HdrHistogram's plotters."""
 RESULT_NAMES = (VERDICTS_NAME, "scores.json", "trajectories.csv", AUDIT_NAME, LATENCY_NAME, REPORT_NAME)
@@ -93,6 +95,11 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
     except OSError as error:
         raise ConfigError(f"{folder} can't be used for a run: {error.strerror}") from error
     return log or str(log_path(folder))
+
+
+def has_load(folder: Path) -> bool:
+    """Whether a folder holds what came of a load, of a sweep or of a comparison. Blocking."""
+    return any((folder / name).is_file() for name in LOAD_NAMES)
 
 
 def retry_folders(folder: Path) -> list[Path]:

@@ -196,7 +196,7 @@ class Bench:
 
         means = _MEANS.get(self.declared.fork)
         isolating = None if means is None else Isolating(means, self._folder, open_at)
-        if self.declared.fork != "cheap":
+        if self.declared.in_folder:
             context = replace(context, directory=await anyio.to_thread.run_sync(new_folder, self._folder))
         try:
             memory = self._factory(context)

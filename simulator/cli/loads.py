@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio.to_thread
 
 from simulator.cli import common
+from simulator.cli.extras import REPORT_MODULES, need_modules
 from simulator.cli.load_tables import show_comparison, show_found
 from simulator.cli.metrics import Tell
 from simulator.cli.progress import Update
-from simulator.errors import ConfigError
 from simulator.eventtime import format_event_time
 from simulator.report.words import remembered_text, time_text
 from simulator.runfolder import COMPARE_NAME, REPORT_NAME, SWEEP_NAME
@@ -34,9 +33,7 @@ T = TypeVar("T")
 def check_extra() -> None:
     """Raise ConfigError for what is missing of `egostream[load]`, before a load and not when it has ended. Nothing is
     imported: a load's own process should not be larger for the pictures that are made afterwards."""
-    for module in ("hdrh", "psutil", "matplotlib", "jinja2"):
-        if find_spec(module) is None:
-            raise ConfigError(f"a load needs {module}, which is not installed: pip install 'egostream[load]'")
+    need_modules("a load", ("hdrh", "psutil", *REPORT_MODULES), "load")
 
 
 async def with_report(measure: Callable[[], Awaitable[T]], out: Path) -> T:

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 LEVEL = 0.95
 """Of the chance of an event."""
 LEAST_LEVEL = 0.9
 """Of a median: five values give 0.9375, four no more than 0.875."""
+_MOST_AS_POWERS = 500
+"""Beyond, the number of ways soon fits no float."""
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +69,20 @@ def of_median(values: Sequence[float], least_level: float = LEAST_LEVEL) -> Inte
 
 
 def _binomial_cdf(times: int, of: int, p: float) -> float:
-    return math.fsum(math.comb(of, k) * p**k * (1 - p) ** (of - k) for k in range(times + 1))
+    if p >= 1:
+        return float(times >= of)
+    if of <= _MOST_AS_POWERS:
+        return math.fsum(math.comb(of, k) * p**k * (1 - p) ** (of - k) for k in range(times + 1))
+    k = np.arange(times + 1)
+    return float(np.exp(_log_ways(of)[: times + 1] + k * math.log(p) + (of - k) * math.log1p(-p)).sum())
+
+
+@lru_cache(maxsize=8)
+def _log_ways(of: int) -> NDArray[np.float64]:
+    """Logarithms of in how many ways k can be chosen of so many, for each k."""
+    factorials: NDArray[np.float64] = np.array([math.lgamma(k + 1) for k in range(of + 1)])
+    ways: NDArray[np.float64] = factorials[of] - factorials - factorials[::-1]
+    return ways
 
 
 def _where(holds: Callable[[float], bool]) -> float:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from consumers.answers import AnswersReport
 from consumers.histogram import Percentiles
-from simulator.report.parts import Cell, Section, Table, count_cell, number_cell, time_cell
+from simulator.report.parts import (
+    Cell,
+    Section,
+    Table,
+    count_cell,
+    number_cell,
+    time_cell,
+)
 from simulator.report.percentiles import percentile_picture
 from simulator.report.words import ANSWER_STAGES, ANSWERED_ON, answered_text, time_text
 

@@ -1,7 +1,7 @@
 """Pictures as inline SVG: matplotlib draws them in stand-in colours, which are then the page's own, so that one picture
 is legible in a light and in a dark scheme. Equal numbers give equal bytes.
 
-Needs the extra `egostream[load]`: importing this module raises ModuleNotFoundError without it.
+Needs the extra `egostream[report]`: importing this module raises ModuleNotFoundError without it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ SERIES: Final = tuple(f"#0500{number:02x}" for number in range(1, 9))
 """Colours of what a picture shows, in the page as `--series-1` and so on."""
 INK: Final = "#010101"
 _MUTED: Final = "#020202"
-_GRID: Final = "#030303"
-_NAMES: Final = {INK: "ink", _MUTED: "muted", _GRID: "grid"} | {
+GRID: Final = "#030303"
+CARD: Final = "#040404"
+"""What a picture lies on."""
+_NAMES: Final = {INK: "ink", _MUTED: "muted", GRID: "grid", CARD: "card"} | {
     colour: f"series-{number}" for number, colour in enumerate(SERIES, 1)
 }
 DASHES: Final = (
@@ -36,6 +38,8 @@ DASHES: Final = (
     (0, (9, 2)),
 )
 """Lines differ by these too, for those who can't tell the colours apart."""
+HATCHES: Final = ("", "///", "\\\\\\", "xxx", "---", "|||", "+++", "//")
+"""So do areas. Dots would make an SVG ten times as large."""
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*")
 NUMBERS: Final = FuncFormatter(lambda value, _: f"{value:,.10g}")
 """Ticks as numbers, without powers of ten."""
@@ -60,7 +64,7 @@ _STYLE: Final[Any] = {
     "axes.axisbelow": True,
     "axes.facecolor": "none",
     "figure.facecolor": "none",
-    "grid.color": _GRID,
+    "grid.color": GRID,
     "grid.linewidth": 0.7,
     "xtick.color": _MUTED,
     "ytick.color": _MUTED,

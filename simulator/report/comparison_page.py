@@ -20,17 +20,15 @@ from simulator.report.charts import (
     line_of,
     log_time_axis,
 )
+from simulator.report.load_parts import facts_of, time_us, warnings_of
 from simulator.report.parts import (
     Cell,
     Page,
     Picture,
     Section,
     Table,
-    facts_of,
     number_cell,
     time_cell,
-    time_us,
-    warnings_of,
 )
 from simulator.report.percentiles import percentile_picture
 from simulator.report.words import (

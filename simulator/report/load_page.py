@@ -22,6 +22,7 @@ from simulator.report.charts import (
     line_of,
     reference,
 )
+from simulator.report.load_parts import facts_of, time_us, warnings_of
 from simulator.report.parts import (
     Cell,
     Page,
@@ -29,12 +30,9 @@ from simulator.report.parts import (
     Section,
     Table,
     count_cell,
-    facts_of,
     number_cell,
     numbers,
     time_cell,
-    time_us,
-    warnings_of,
 )
 from simulator.report.percentiles import percentile_picture
 from simulator.report.words import (

@@ -9,7 +9,12 @@ from matplotlib.axes import Axes
 
 from consumers.histogram import Histogram, Percentiles
 from simulator.report.charts import draw, line_of, log_time_axis, percentile_axis, time_unit
-from simulator.report.parts import Picture, Table, number_cell, time_cell
+from simulator.report.parts import (
+    Picture,
+    Table,
+    number_cell,
+    time_cell,
+)
 from simulator.report.words import time_text
 
 _LEVELS = (0.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0)

@@ -22,19 +22,17 @@ from simulator.report.charts import (
     log_time_axis,
     reference,
 )
+from simulator.report.load_parts import facts_of, time_us, warnings_of
 from simulator.report.parts import (
     Cell,
     Page,
     Picture,
     Section,
     Table,
-    facts_of,
     number_cell,
     numbers,
     rate_cell,
     time_cell,
-    time_us,
-    warnings_of,
 )
 from simulator.report.words import (
     NOTHING,

@@ -135,6 +135,7 @@ def test_name_that_packages_mean_differently_is_refused(
     )
     assert brought() == {"same": "one 1.0 and two 1.0", "other": "one 1.0 and two 1.0"}
     assert capabilities("same").fork == "cheap"
+    assert capabilities("same").implementation == "one 1.0 and two 1.0"
     says = (
         "one 1.0 and two 1.0 bring a system 'other': name its class instead, one of "
         "examples.directory_memory:NotesOnDisk, examples.own_memory:LongestLines"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.conftest import skip_without
 
@@ -40,6 +40,35 @@ def chromium() -> Iterator[Any]:
             yield browser
         finally:
             browser.close()
+
+
+class Seen(NamedTuple):
+    """A page, what it asked for, and what it said on its console."""
+
+    page: Any
+    requests: list[str]
+    said: list[str]
+
+
+@contextmanager
+def looking(browser: Any) -> Iterator[Callable[..., Seen]]:
+    """Opens addresses, each in a context of its own, and closes them all at the end."""
+    contexts = []
+
+    def opened(address: str, width: int = 1200, scheme: str = "light") -> Seen:
+        context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
+        contexts.append(context)
+        page = context.new_page()
+        seen = Seen(page, [], [])
+        page.on("request", lambda request: seen.requests.append(request.url))
+        page.on("console", lambda message: seen.said.append(message.text))
+        page.on("pageerror", lambda error: seen.said.append(str(error)))
+        page.goto(address, wait_until="networkidle")
+        return seen
+
+    yield opened
+    for context in contexts:
+        context.close()
 
 
 class _Quiet(SimpleHTTPRequestHandler):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from decimal import Decimal
 from statistics import median
 
 import pytest
@@ -37,6 +38,18 @@ def test_an_interval_of_a_chance_holds_it_as_often_as_it_says(of: int) -> None:
             if found.low <= p <= found.high
         )
         assert holds >= 0.95 - 1e-9, p
+
+
+def test_many_are_counted_as_exactly_as_few() -> None:
+    """Around the size at which logarithms take over, and where the number of ways fits no float."""
+    for of in (500, 501, 1500):
+        for times in (0, 1, of // 3, of - 1, of):
+            found = chance(times, of)
+            for end, tail in ((found.low, range(times, of + 1)), (found.high, range(times + 1))):
+                if 0 < end < 1:
+                    at = Decimal(end)  # 28 digits, and exponents without end
+                    found_at = sum(Decimal(math.comb(of, k)) * at**k * (1 - at) ** (of - k) for k in tail)
+                    assert float(found_at) == pytest.approx(0.025, rel=1e-6), (times, of)
 
 
 def test_counts_that_cannot_be_have_no_chance() -> None:

@@ -6,13 +6,13 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from simulator.report.page import write_report
 from tests.cli.helpers import egostream
-from tests.load.browser import chromium, served
+from tests.load.browser import chromium, looking, served
 from tests.load.reports import compared, loaded, swept, written
 
 CHECK = Path(__file__).with_name("report.js").read_text()
@@ -49,30 +49,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> dict[str,
     return {name: out / name for name in PAGES}
 
 
-class Seen(NamedTuple):
-    page: Any
-    requests: list[str]
-    said: list[str]
-
-
 @pytest.fixture
 def look(browser: Any) -> Iterator[Any]:
-    contexts = []
-
-    def opened(address: str, width: int = 1200, scheme: str = "light") -> Seen:
-        context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
-        contexts.append(context)
-        page = context.new_page()
-        seen = Seen(page, [], [])
-        page.on("request", lambda request: seen.requests.append(request.url))
-        page.on("console", lambda message: seen.said.append(message.text))
-        page.on("pageerror", lambda error: seen.said.append(str(error)))
-        page.goto(address, wait_until="networkidle")
-        return seen
-
-    yield opened
-    for context in contexts:
-        context.close()
+    with looking(browser) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("name", PAGES)
