@@ -79,7 +79,7 @@ def estimate(plan: Plan) -> Estimates:
         if (use := uses.get("answers")) is not None and label not in plan.started.answered_apart:
             rows.append(_row(label, "answer", use, _answers(plan)))
         if (use := uses.get(f"memory.{label}")) is not None:
-            rows.append(_row(label, "commit", use, _commits(plan)))
+            rows.append(_row(label, "commit", use, _commits(plan, spec)))
         for name in options.judges:
             if name != OFFICIAL:
                 extracts = spec is not None and bool(capabilities(spec).model)
@@ -113,7 +113,7 @@ def _row(system: str, role: Role, use: ModelUse, asked: Iterable[_Call]) -> Esti
 
 
 def _ingests(plan: Plan, spec: SystemSpec) -> Iterator[_Call]:
-    own = _own(load_prompt(ADAPTER_PROMPTS, EXTRACT_PROMPT, prompt_language(plan.options.language)))
+    own = _extraction(plan, spec)
     size = int(spec.options.get("observations", 0))
     for lifelog in plan.dataset.lifelogs.values():
         for segment in lifelog.segments:
@@ -136,8 +136,8 @@ def _answers(plan: Plan) -> Iterator[_Call]:
         yield _Call(1, own + options.answer_tokens + estimated_tokens(probe.text), ANSWER_TOKENS)
 
 
-def _commits(plan: Plan) -> Iterator[_Call]:
-    own = _own(load_prompt(ADAPTER_PROMPTS, EXTRACT_PROMPT, prompt_language(plan.options.language)))
+def _commits(plan: Plan, spec: SystemSpec | None) -> Iterator[_Call]:
+    own = _extraction(plan, spec)
     answer = _answer_tokens(plan)
     for anchor in plan.dataset.anchors:
         said = _asked(anchor)[0] + 2 * answer + _feedback(anchor)
@@ -174,6 +174,13 @@ def _judgments(plan: Plan, *, extracts: bool) -> Iterator[_Call]:
                 looked_at = answer if RUBRICS[rated].looks_at == "answer" else options.answer_tokens
                 asked = own + gold + estimated_tokens(probe.text) + looked_at
                 yield _Call(options.votes, asked, VOTE_TOKENS)
+
+
+def _extraction(plan: Plan, spec: SystemSpec | None) -> int:
+    """The tokens of a system's first prompt, which is the one that it extracts with."""
+    prompts = capabilities(spec).prompts if spec is not None else ()
+    name = prompts[0] if prompts else EXTRACT_PROMPT
+    return _own(load_prompt(ADAPTER_PROMPTS, name, prompt_language(plan.options.language)))
 
 
 def _own(prompt: Prompt) -> int:

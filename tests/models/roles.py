@@ -37,6 +37,12 @@ def says(body: dict[str, Any]) -> str:
             return json.dumps(said)
         case "extract":
             return json.dumps({"facts": section(user, "seen").splitlines()})
+        case "graph":
+            seen = section(user, "chunk").splitlines()
+            entities = [{"name": f"line {line[:20]}", "type": "line", "description": line} for line in seen]
+            return json.dumps({"entities": entities, "relations": []})
+        case "summary":
+            return json.dumps({"description": section(user, "descriptions")[:200]})
         case _:
             last = str(body["messages"][-1]["content"])
             told = f"{last}\n" if len(body["messages"]) > 2 else ""  # the feedback
@@ -46,7 +52,14 @@ def says(body: dict[str, Any]) -> str:
 def role_of(body: dict[str, Any]) -> str:
     """Which of our prompts a request is made with."""
     user = next(m["content"] for m in body["messages"] if m["role"] == "user")
-    for mark, role in (("<statements>", "fidelity"), ("<expected_behaviour>", "user"), ("<seen>", "extract")):
+    marks = {
+        "<statements>": "fidelity",
+        "<expected_behaviour>": "user",
+        "<seen>": "extract",
+        "<chunk>": "graph",
+        "<descriptions>": "summary",
+    }
+    for mark, role in marks.items():
         if mark in user:
             return role
     return "answer"
