@@ -48,14 +48,19 @@ class Vectors:
         return self._matrix[:length]
 
 
-def search(parts: Sequence[tuple[Vectors, int]], query: NDArray[np.float32], k: int) -> list[Hit]:
-    """The k rows with the greatest dot product (the cosine, for normalised vectors) over all parts' prefixes.
+def scores(parts: Sequence[tuple[Vectors, int]], query: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Each row's dot product (the cosine, for normalised vectors) over all parts' prefixes.
 
-    Scores are rounded to 6 decimals before they are ranked: the product's last bits depend on a row's place
-    in the matrix, and equal texts shall tie and stand in record order.
+    Rounded to 6 decimals: the product's last bits depend on a row's place in the matrix, and equal texts shall tie and
+    stand in record order.
     """
     if not parts:
-        return []
+        return np.empty(0)
     products = np.concatenate([vectors.prefix(length) @ query for vectors, length in parts])
-    scores: NDArray[np.float64] = products.astype(np.float64)
-    return best(scores.round(_SCORE_DECIMALS), k)
+    rounded: NDArray[np.float64] = products.astype(np.float64).round(_SCORE_DECIMALS)
+    return rounded
+
+
+def search(parts: Sequence[tuple[Vectors, int]], query: NDArray[np.float32], k: int) -> list[Hit]:
+    """The k rows with the greatest scores."""
+    return best(scores(parts, query), k)

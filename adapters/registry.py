@@ -35,6 +35,7 @@ from adapters.foreign.memory import foreign_systems
 from adapters.memory import Capabilities, Fork, LaneContext, MemorySystem
 from adapters.plugins import plugins
 from adapters.systems.full_context import FullContextMemory
+from adapters.systems.graph import GraphMemory
 from adapters.systems.http_agent import HttpMemory
 from adapters.systems.null import NullMemory
 from adapters.systems.oracle import OracleMemory
@@ -50,6 +51,7 @@ _BUILT_IN: Mapping[str, type[MemorySystem]] = MappingProxyType(
         "full_context": FullContextMemory,
         "rag_raw": RagRawMemory,
         "rag_ext": RagExtMemory,
+        "graph": GraphMemory,
         "recency": RecencyMemory,
         "bm25": Bm25Memory,
         "dense": DenseMemory,

@@ -142,7 +142,7 @@ def _each_ingest(plan: Plan, spec: SystemSpec | None) -> tuple[int, int]:
     extraction."""
     if spec is not None and (known := catalogue().get(spec.name)) is not None:
         return known.model_calls, known.own_tokens
-    return 1, _own(load_prompt(ADAPTER_PROMPTS, EXTRACT_PROMPT, prompt_language(plan.options.language)))
+    return 1, _extraction(plan, spec)
 
 
 def _commits(plan: Plan, spec: SystemSpec | None) -> Iterator[_Call]:
@@ -183,6 +183,13 @@ def _judgments(plan: Plan, *, extracts: bool) -> Iterator[_Call]:
                 looked_at = answer if RUBRICS[rated].looks_at == "answer" else options.answer_tokens
                 asked = own + gold + estimated_tokens(probe.text) + looked_at
                 yield _Call(options.votes, asked, VOTE_TOKENS)
+
+
+def _extraction(plan: Plan, spec: SystemSpec | None) -> int:
+    """The tokens of a system's first prompt, which is the one that it extracts with."""
+    prompts = capabilities(spec).prompts if spec is not None else ()
+    name = prompts[0] if prompts else EXTRACT_PROMPT
+    return _own(load_prompt(ADAPTER_PROMPTS, name, prompt_language(plan.options.language)))
 
 
 def _own(prompt: Prompt) -> int:

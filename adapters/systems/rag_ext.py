@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-import anyio
 import msgspec
 
 from adapters.embedder import Embedder
@@ -12,6 +12,7 @@ from adapters.memory import Capabilities, Delta, Interaction, LaneContext, Segme
 from adapters.metering import added, spent
 from adapters.model import Ask, Message
 from adapters.prompt import ADAPTER_PROMPTS, load_prompt
+from adapters.systems.asking import all_of
 from adapters.systems.records import interaction_text
 from adapters.systems.retrieval import Retrieval, RetrievalMemory
 from simulator.errors import ConfigError, ModelError
@@ -67,22 +68,9 @@ class RagExtMemory(RetrievalMemory):
         observations = segment.observations
         size = self._observations or max(1, len(observations))
         parts = [observations[start : start + size] for start in range(0, len(observations), size)]
-        found: list[tuple[list[str], Usage]] = [([], Usage())] * len(parts)
-        failures: dict[int, ModelError] = {}
-
-        async def extract(number: int) -> None:
-            part = parts[number]
-            try:
-                found[number] = await self._extract("\n".join(o.text for o in part), part[0].event_time_us)
-            except ModelError as error:
-                # the others go on: what they come to is in the cache for the next time
-                failures[number] = error
-
-        async with anyio.create_task_group() as asking:
-            for number in range(len(parts)):
-                asking.start_soon(extract, number)
-        if failures:
-            raise failures[min(failures)]
+        found = await all_of(
+            [partial(self._extract, "\n".join(o.text for o in part), part[0].event_time_us) for part in parts]
+        )
         facts = [
             (fact, max(o.event_time_us for o in part))
             for part, (texts, _) in zip(parts, found, strict=True)

@@ -110,13 +110,17 @@ def test_specs_that_say_nothing_clear_are_refused(text: str, says: str) -> None:
 
 async def test_every_built_in_system_opens_and_keeps_the_protocol() -> None:
     assert list(available()) == [
-        *("null", "oracle", "full_context", "rag_raw", "rag_ext"),
+        *("null", "oracle", "full_context", "rag_raw", "rag_ext", "graph"),
         *("recency", "bm25", "dense", "hybrid", "http"),
     ]
     for name, summary in available().items():
         assert summary.endswith(".")
         assert ". " not in summary
-        needed = {"http": "http:url=http://127.0.0.1:1", "rag_ext": "rag_ext:model=fake"}
+        needed = {
+            "http": "http:url=http://127.0.0.1:1",
+            "rag_ext": "rag_ext:model=fake",
+            "graph": "graph:model=fake",
+        }
         spec = needed.get(name, name)
         system = open_system(spec, replace(context(), model_of=FakeModel))
         assert isinstance(system, MemorySystem)

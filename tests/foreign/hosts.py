@@ -33,20 +33,27 @@ MINUTE_US = 60_000_000
 def script_for(name: str, **changes: Any) -> Script:
     """A model server that answers a system's prompts."""
     script = Script(
-        rule=f"tests.foreign.rules:{name}", vectors="tests.foreign.rules:bag", dimensions=DIMENSIONS
+        rule=f"tests.foreign.rules:{name.partition(':')[0]}",
+        vectors="tests.foreign.rules:bag",
+        dimensions=DIMENSIONS,
     )
     return msgspec.structs.replace(script, **changes)
 
 
 def checkout(name: str) -> Path | None:
     """Where a system's source is. Skips where it is not."""
-    about = known(name)
+    about = known(name.partition(":")[0])
     if about.source is None:
         return None
     named = os.environ.get(variable_of(about)) or ROOT.parent / "shared" / "memsys" / SOURCES[name]
     if not Path(named).is_dir():
         skip_without("systems", f"{name}'s source is not at {named}; set {variable_of(about)} to try it")
     return Path(named)
+
+
+def need_of(system: str) -> str:
+    """What `EGOSTREAM_REQUIRE` calls it: the heavy ones by their names, the others together."""
+    return system if system in ("memos", "evermemos") else "systems"
 
 
 class RefusedError(Exception):
@@ -118,6 +125,7 @@ class Host:
     def __init__(self, process: ForeignProcess, directory: Path) -> None:
         self.directory = directory
         self.log = directory.with_name("host.log")
+        self.pid = process.pid
         self._process = process
         self._numbers = itertools.count()
 
@@ -144,13 +152,19 @@ class Host:
 
 @asynccontextmanager
 async def running_host(name: str, server: Server, folder: Path, **options: str) -> AsyncIterator[Host]:
-    """The host of a system, each memory of which asks the server under an address of its own. Skips where the system
-    is not installed."""
-    about = known(name)
+    """The host of a system, each memory of which asks the server under an address of its own. `name`: may go on with
+    `:option=value`. Skips where the system is not installed."""
+    system, _, option = name.partition(":")
+    about = known(system)
+    options |= dict([option.split("=")] if option else [])
     source = checkout(name)
     environment = installed(about)
     if environment is None:
-        skip_without("systems", f"{name} is not installed: egostream systems install {name}")
+        skip_without(need_of(system), f"{system} is not installed: egostream systems install {system}")
+    if system == "evermemos" and "TIKTOKEN_CACHE_DIR" not in os.environ:
+        skip_without(
+            system, "EverOS loads tiktoken's vocabulary: set TIKTOKEN_CACHE_DIR to a folder that has it"
+        )
     directory = folder / "host"
     task = Task(
         driver=str(about.driver),

