@@ -37,9 +37,7 @@ def system(request: pytest.FixtureRequest) -> str:
     """A foreign system that is installed here."""
     name: str = request.param
     if installed(known(name)) is None:
-        skip_without(
-            need_of(name.partition(":")[0]), f"{name} is not installed: egostream systems install {name}"
-        )
+        skip_without("systems", f"{name} is not installed: egostream systems install {name}")
     return name
 
 
