@@ -51,11 +51,11 @@ _BUILT_IN: Mapping[str, type[MemorySystem]] = MappingProxyType(
         "full_context": FullContextMemory,
         "rag_raw": RagRawMemory,
         "rag_ext": RagExtMemory,
+        "graph": GraphMemory,
         "recency": RecencyMemory,
         "bm25": Bm25Memory,
         "dense": DenseMemory,
         "hybrid": HybridMemory,
-        "graph": GraphMemory,
         "http": HttpMemory,
     }
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import anyio
@@ -35,6 +35,7 @@ from simulator.events import (
     ProbeEvent,
     ReadyEvent,
     ResponseEvent,
+    RetrievedRecord,
     RunEndedEvent,
     RunStartedEvent,
     Subject,
@@ -222,8 +223,7 @@ class _Judging:
         """What a response in its place is judged by."""
         if isinstance(subject, ProbeEvent):
             if event.phase == "R1":
-                ends_us = self.segment_ends_us[event.stream]
-                segments = tuple(bisect_right(ends_us, found.event_time_us) for found in event.retrieved)
+                segments = segments_of(event.retrieved, self.segment_ends_us[event.stream])
                 for wanted in subject.metrics:
                     yield ProbeCase(
                         metric=wanted,
@@ -349,8 +349,16 @@ class _Judging:
                 self.outbox.put(self._verdict(event, anchor, metric, judgment, ""), owner=owner)
 
 
+def segments_of(retrieved: Iterable[RetrievedRecord], segment_ends_us: Sequence[int]) -> tuple[int, ...]:
+    """The segment of each record, by its time alone: what happens at the end of one is of the next, since a segment
+    begins where the one before it ends."""
+    return tuple(bisect_right(segment_ends_us, found.event_time_us) for found in retrieved)
+
+
 def _is_in_place(response: ResponseEvent, anchor: Subject) -> bool:
-    """As the conductor sees it, save that it knows what was asked when."""
+    """As the conductor sees it, save that it knows what was asked when. What it buries must not be judged either."""
+    if any(found.event_time_us > response.event_time_us for found in response.retrieved):
+        return False
     name = response.phase if response.arm == "committed" else f"{response.phase}-{response.arm}"
     return (response.as_of, response.event_time_us, response.step) == (
         anchor.segment,

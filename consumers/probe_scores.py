@@ -14,10 +14,9 @@ from consumers.scores import ChoiceRate, Finding, GroupScore, Mark, MetricMean, 
 from judges.apm import Judged, balanced_accuracy, response_quality
 from judges.diagnoses import contamination, overwriting
 from simulator.events import Metric, ProbeMetric
+from simulator.protocols.subjects import RATES
 
 CHOICES: Final[frozenset[Metric]] = frozenset(("mcq_accuracy", "mcq_accuracy_offline"))
-RATES: Final[frozenset[Metric]] = CHOICES | {"open_accuracy", "open_accuracy_offline", "decision"}
-"""Metrics that pass or fail; the others are means."""
 OFFLINE: Final[Mapping[Metric, Metric]] = {
     "mcq_accuracy": "mcq_accuracy_offline",
     "open_accuracy": "open_accuracy_offline",

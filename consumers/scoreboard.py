@@ -331,18 +331,24 @@ class Scoreboard:
 
     def _pace(self, system: str, outlines: list[OutlineEvent], rows: list[Row]) -> Pace:
         peaks, took_us, lasted_us = [], 0, 0
+        within: set[tuple[str, int]] = set()
         for outline in outlines:
-            ingests = self._ingests.get(f"{system}@{outline.stream}", {})
+            covered = {n for s in outline.sessions for n in range(s.first_segment, s.last_segment + 1)}
+            within |= {(outline.stream, n) for n in covered}
+            written = self._ingests.get(f"{system}@{outline.stream}", {})
+            # of no other: a session may be cut short, and an attached agent may write of what is not there
+            ingests = {n: ingest for n, ingest in written.items() if n in covered}
             active_us = sum(span.end_time_us - span.start_time_us for span in outline.sessions)
             lasted_us += active_us
             took_us += sum(ingest.took_us or 0 for ingest in ingests.values())
             changes = [
                 (outline.segment_ends_us[n], i.stored_bytes) for n, i in ingests.items() if i.error is None
             ]
-            if len(ingests) == len(outline.segment_ends_us):
+            if len(ingests) == len(covered):
                 ends_us = [span.end_time_us for span in outline.sessions]
                 peaks.append(peak_bytes_per_hour(changes, ends_us, active_us))
-        answers = [parts["R1"] for parts in self._begun(rows) if "R1" in parts]
+        kept = [row for row in rows if (row.stream, row.segment) in within]
+        answers = [parts["R1"] for parts in self._begun(kept) if "R1" in parts]
         took_us += sum(answer.took_us or 0 for answer in answers)
         return Pace(
             system=system,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, get_args
 
 import msgspec
 
-from producers.datasets import Progress
+from producers.datasets import Language, Progress
 from producers.datasets.apm import read_apm
 from producers.datasets.lifedialbench import read_lifedialbench
 from producers.datasets.realmem import read_realmem
@@ -29,12 +30,23 @@ BY_MODEL: Final[frozenset[ProbeMetric]] = frozenset(
     ("qa", "memory_recall", "helpful", "open_accuracy", "open_accuracy_offline", "gated_score")
 )
 """Metrics that a model has to judge."""
+_OFFLINE: Final[Mapping[ProbeMetric, ProbeMetric]] = {
+    "mcq_accuracy": "mcq_accuracy_offline",
+    "open_accuracy": "open_accuracy_offline",
+}
 
 
-def read_probes(benchmark: str, path: str | Path, *, progress: Progress | None = None) -> ProbeSet:
-    """Read a benchmark's data. Blocks. Raises DatasetError for data that can't be read, ConfigError for a benchmark
-    that nobody knows (naming them) or a wrong `synthetic:` path."""
-    readers = {"realmem": read_realmem, "lifedialbench": read_lifedialbench, "apm": read_apm}
+def read_probes(
+    benchmark: str, path: str | Path, *, language: Language = "en", progress: Progress | None = None
+) -> ProbeSet:
+    """Read a benchmark's data. `language`: of the streams that APM's task files name. Blocks. Raises DatasetError for
+    data that can't be read, ConfigError for a benchmark that nobody knows (naming them) or a wrong `synthetic:` path.
+    """
+    readers: dict[str, Callable[..., ProbeSet]] = {
+        "realmem": read_realmem,
+        "lifedialbench": read_lifedialbench,
+        "apm": partial(read_apm, language=language),
+    }
     if benchmark not in readers:
         raise ConfigError(f"no benchmark {benchmark!r}; there is {', '.join(get_args(ProbeBenchmark))}")
     return readers[benchmark](path, progress=progress)
@@ -48,6 +60,7 @@ def read_benchmark(
     by_model: bool = False,
     streams: Collection[str] | None = None,
     segments: int | None = None,
+    language: Language = "en",
     progress: Progress | None = None,
 ) -> Dataset:
     """Read a benchmark's data as a run replays and asks it. Blocks.
@@ -59,13 +72,16 @@ def read_benchmark(
         by_model: a model judges; what only a model can judge is not asked otherwise, and counted.
         streams: only these.
         segments: only so many first segments of each stream, and the probes that are due within them.
+        language: of APM's streams.
         progress: files read, and in all.
 
     Raises:
-        ConfigError: there is no such stream, or nothing is left to ask.
+        ConfigError: there is no such stream, no segment is asked for, or nothing is left to ask.
         DatasetError: the data can't be read.
     """
-    found = read_probes(benchmark, path, progress=progress)
+    if segments is not None and segments < 1:
+        raise ConfigError(f"segments is {segments}: it must be at least 1")
+    found = read_probes(benchmark, path, language=language, progress=progress)
     there = found.dataset.lifelogs
     if unknown := sorted(set(streams or ()) - there.keys()):
         raise ConfigError(f"no stream {', '.join(unknown)} in {path}; there is {', '.join(there)}")
@@ -79,14 +95,19 @@ def read_benchmark(
         metrics = tuple(m for m in event.metrics if by_model or m not in BY_MODEL)
         if event.segment < 0:
             counts["probes_before_any_memory_not_asked"] += 1
+        elif not event.metrics:
+            counts["probes_without_gold_not_asked"] += 1
         elif not metrics:
             counts["probes_without_a_judge_not_asked"] += 1
         else:
             events.append(msgspec.structs.replace(event, metrics=metrics))
     if not events:
-        raise ConfigError(
-            f"{path} holds nothing to ask{'' if by_model else ' that needs no model as a judge: --judge MODEL'}"
-        )
+        why = ""
+        if counts["probes_without_a_judge_not_asked"]:
+            why = " that needs no model as a judge: name one with --judge MODEL"
+        elif len(kept) < sum(probe.stream in lifelogs for probe in found.probes):
+            why = ": no probe is due within its first segments"
+        raise ConfigError(f"{path} holds nothing to ask{why}")
     events.sort(key=lambda event: event.segment)
     return msgspec.structs.replace(
         found.dataset,
@@ -131,20 +152,26 @@ def _events(
         last = len(lifelog.segments) - 1
         name = probe_id(probe.stream, last, used[probe.stream, last])
         used[probe.stream, last] += 1
-        metric: ProbeMetric = "mcq_accuracy_offline" if probe.options else "open_accuracy_offline"
-        yield _event(probe, name, last, lifelog, (metric,))
+        metrics = tuple(_OFFLINE[metric] for metric in _metrics(benchmark, probe))
+        yield _event(probe, name, last, lifelog, metrics)
 
 
 def _metrics(benchmark: ProbeBenchmark, probe: Probe) -> tuple[ProbeMetric, ...]:
+    """What it is judged by. What its gold is missing for would be unjudged for everybody, and is not asked."""
     gold = probe.gold
     match benchmark:
         case "realmem":
-            found: tuple[ProbeMetric, ...] = RETRIEVAL if gold.segments else ()
-            return (*found, "qa", *(("memory_recall",) if gold.memories else ()), "helpful")
+            return (
+                *(RETRIEVAL if gold.segments else ()),
+                *(("qa", "memory_recall") if gold.memories else ()),
+                *(("helpful",) if gold.answer.strip() else ()),
+            )
         case "apm" if gold.decision is not None:
             return ("decision", "gated_score")
+        case _ if probe.options:
+            return ("mcq_accuracy",) if gold.option else ()
         case _:
-            return ("mcq_accuracy",) if probe.options else ("open_accuracy",)
+            return ("open_accuracy",) if gold.answer.strip() else ()
 
 
 def _event(
@@ -166,6 +193,16 @@ def _event(
         gold=probe.gold,
         groups={**probe.groups, "quarter": quarter},
         metrics=metrics,
+    )
+
+
+def cut_outline(outline: OutlineEvent, segments: int) -> OutlineEvent:
+    """An outline of its stream's first segments."""
+    return msgspec.structs.replace(
+        outline,
+        segment_ends_us=outline.segment_ends_us[:segments],
+        event_time_us=outline.segment_ends_us[:segments][-1],
+        sessions=tuple(span for span in outline.sessions if span.last_segment < segments),
     )
 
 

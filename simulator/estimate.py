@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from adapters.answering import ANSWER_PROMPT
+from adapters.foreign.catalogue import catalogue
 from adapters.metering import estimated_tokens
 from adapters.prompt import ADAPTER_PROMPTS, Prompt, load_prompt, prompt_language
 from adapters.registry import SystemSpec, capabilities
@@ -113,14 +114,14 @@ def _row(system: str, role: Role, use: ModelUse, asked: Iterable[_Call]) -> Esti
 
 
 def _ingests(plan: Plan, spec: SystemSpec) -> Iterator[_Call]:
-    own = _extraction(plan, spec)
-    size = int(spec.options.get("observations", 0))
+    calls, own = _each_ingest(plan, spec)
+    size = int(spec.options.get("observations", 0)) or int(spec.options.get("unit") == "observation")
     for lifelog in plan.dataset.lifelogs.values():
         for segment in lifelog.segments:
             observations = segment.last_seq - segment.first_seq + 1
             parts = -(-observations // size) if size else 1
             text = _tokens_of(lifelog, segment) // parts
-            yield _Call(parts, own + text, text // KEPT)
+            yield _Call(calls * parts, own + text, text // KEPT)
 
 
 def _answers(plan: Plan) -> Iterator[_Call]:
@@ -136,12 +137,20 @@ def _answers(plan: Plan) -> Iterator[_Call]:
         yield _Call(1, own + options.answer_tokens + estimated_tokens(probe.text), ANSWER_TOKENS)
 
 
+def _each_ingest(plan: Plan, spec: SystemSpec | None) -> tuple[int, int]:
+    """Calls of an ingest, and the tokens of each one's own prompt: as measured of a foreign system, else of one
+    extraction."""
+    if spec is not None and (known := catalogue().get(spec.name)) is not None:
+        return known.model_calls, known.own_tokens
+    return 1, _extraction(plan, spec)
+
+
 def _commits(plan: Plan, spec: SystemSpec | None) -> Iterator[_Call]:
-    own = _extraction(plan, spec)
+    calls, own = _each_ingest(plan, spec)
     answer = _answer_tokens(plan)
     for anchor in plan.dataset.anchors:
         said = _asked(anchor)[0] + 2 * answer + _feedback(anchor)
-        yield _Call(1, own + said, said // KEPT)
+        yield _Call(calls, own + said, said // KEPT)
 
 
 def _judgments(plan: Plan, *, extracts: bool) -> Iterator[_Call]:
@@ -168,7 +177,7 @@ def _judgments(plan: Plan, *, extracts: bool) -> Iterator[_Call]:
         yield _Call((1 + options.ablate_commit) * options.votes, on_second, VOTE_TOKENS)  # fur
     for probe in plan.dataset.probes:
         for metric in probe.metrics:
-            if (rated := RATED_BY.get(metric)) is not None:
+            if (rated := RATED_BY.get(metric)) is not None and probe.gold.decision != "SILENT":  # left alone
                 own = _own(load_prompt(JUDGE_PROMPTS, RUBRICS[rated].prompt, language))
                 gold = sum(map(estimated_tokens, (probe.gold.answer, *probe.gold.memories)))
                 looked_at = answer if RUBRICS[rated].looks_at == "answer" else options.answer_tokens
@@ -230,6 +239,9 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
     extract = any(name.startswith("memory.") for name in plan.started.models)
     if extract:
         said.append(f"a model extracts a token of {KEPT}; branches made by replay would repeat ingests")
+        said.append(
+            "foreign systems make as many calls an ingest as they were seen to, each over all of its text; others one"
+        )
     if any(name.startswith("embedder.") for name in plan.started.models):
         said.append("vectors by an embeddings model are not counted")
     if any("memory_recall" in probe.metrics for probe in plan.dataset.probes):

@@ -16,11 +16,11 @@ from adapters.answering import ModelResponder
 from adapters.endpoints import ModelSettings, default_cache, read_models
 from adapters.endpoints.settings import DEFAULT_FILE
 from adapters.memory import Fork
-from adapters.prompt import prompt_language
+from adapters.prompt import PromptLanguage, prompt_language
 from adapters.registry import SystemSpec, capabilities, parse_spec
 from adapters.registry import options_of as options_of_system
 from judges.panel import JudgePanel
-from producers.benchmarks import Asked, first_of, metrics_by, read_benchmark
+from producers.benchmarks import Asked, cut_outline, first_of, metrics_by, read_benchmark
 from producers.canaries import plant_canaries
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset
@@ -226,7 +226,12 @@ def at_each_top_k(systems: Iterable[str], top_ks: Sequence[int]) -> tuple[str, .
 
 def judged_by_model(options: RunOptions) -> bool:
     """Whether a model judges."""
-    return any(name != OFFICIAL for name in options.judges)
+    return by_model(options.judges)
+
+
+def by_model(judges: Iterable[str]) -> bool:
+    """Whether one of these judges is a model."""
+    return any(name != OFFICIAL for name in judges)
 
 
 def default_models() -> Path | None:
@@ -236,21 +241,48 @@ def default_models() -> Path | None:
 
 def panel_of(options: RunOptions, source: ModelSource) -> JudgePanel[Any]:
     """The judges that a run is asked for. Raises ConfigError."""
-    if options.benchmark != "streammembench":
-        return probe_panel(
-            options.judges,
-            metrics_by(options.benchmark, options.asked, by_model=judged_by_model(options)),
-            source,
-            votes=options.votes,
-            language=prompt_language(options.language),
-        )
-    return judge_panel(
-        options.judges,
-        metrics_of(options.ablate_commit),
+    return panel_for(
+        options.benchmark,
+        options.asked,
         source,
+        judges=options.judges,
+        ablate_commit=options.ablate_commit,
         votes=options.votes,
         language=prompt_language(options.language),
     )
+
+
+def panel_of_run(
+    started: RunStartedEvent, source: ModelSource, *, judges: Sequence[str], votes: int
+) -> JudgePanel[Any]:
+    """The same for a run that has begun, by judges that may not be its own. Raises ConfigError."""
+    identity = started.identity
+    return panel_for(
+        started.protocol,
+        msgspec.convert(identity.get("asked", "online"), Asked),
+        source,
+        judges=judges,
+        ablate_commit=started.ablate_commit,
+        votes=votes,
+        language=prompt_language(identity["language"]),
+    )
+
+
+def panel_for(
+    benchmark: Benchmark,
+    asked: Asked,
+    source: ModelSource,
+    *,
+    judges: Sequence[str],
+    ablate_commit: bool,
+    votes: int,
+    language: PromptLanguage,
+) -> JudgePanel[Any]:
+    """The judges named, of all metrics that a benchmark asks for. Raises ConfigError."""
+    if benchmark == "streammembench":
+        return judge_panel(judges, metrics_of(ablate_commit), source, votes=votes, language=language)
+    metrics = metrics_by(benchmark, asked, by_model=by_model(judges))
+    return probe_panel(judges, metrics, source, votes=votes, language=language)
 
 
 def responder_for(options: RunOptions, source: ModelSource) -> ModelResponder | None:
@@ -346,14 +378,16 @@ def metrics_of(ablate_commit: bool) -> tuple[Metric, ...]:
 
 
 def first_segments(dataset: Dataset, count: int | None) -> Dataset:
-    """The dataset cut to the first `count` segments of each stream, with the anchors that lie in them."""
+    """The dataset cut to the first `count` segments of each stream, with the anchors and probes that lie in them."""
     if count is None:
         return dataset
     if count < 1:
         raise ConfigError(f"segments is {count}: it must be at least 1")
     lifelogs = {name: first_of(lifelog, count) for name, lifelog in dataset.lifelogs.items()}
     anchors = [anchor for anchor in dataset.anchors if anchor.segment < count]
-    return replace(dataset, lifelogs=lifelogs, anchors=anchors)
+    probes = [probe for probe in dataset.probes if probe.segment < count]
+    outlines = [cut_outline(outline, count) for outline in dataset.outlines]
+    return replace(dataset, lifelogs=lifelogs, anchors=anchors, probes=probes, outlines=outlines)
 
 
 def _dataset(options: RunOptions, progress: Callable[[int, int], None] | None) -> Dataset:
@@ -371,6 +405,7 @@ def _dataset(options: RunOptions, progress: Callable[[int, int], None] | None) -
             by_model=judged_by_model(options),
             streams=options.streams,
             segments=options.segments,
+            language=options.language,
             progress=progress,
         )
     if options.asked != "online":

@@ -34,12 +34,11 @@ from simulator.models import (
     OFFICIAL,
     ModelOptions,
     gateway_for,
-    judge_panel,
     open_models,
     responder_of,
     system_identity,
 )
-from simulator.plan import Plan, is_load, means_of, metrics_of, noted
+from simulator.plan import Plan, by_model, is_load, means_of, noted, panel_of_run
 from simulator.results import read_results, write_results
 from simulator.run import Opener, begin, longest_silence_s, memory_folder, preamble, run_replayer
 from simulator.runfolder import enter_folder, find_run, note_run, runs_of
@@ -201,16 +200,16 @@ async def judge_worker(
 ) -> None:
     """Judge. Raises ConfigError where the run was announced with other judges than these."""
     async with run_on(url, run, wait_s) as (log, started):
-        asked = any(name != OFFICIAL for name in judges)
+        asked = by_model(judges)
         settings = await anyio.to_thread.run_sync(read_models, models.models) if asked else {}
         async with open_models(
             settings, models.cache or default_cache(), offline=models.offline, asked=asked
         ) as source:
-            language = prompt_language(started.identity["language"])
-            metrics = metrics_of(started.ablate_commit)
-            panel = judge_panel(judges, metrics, source, votes=votes, language=language)
-            for field, name in panel.describe().items():
-                _check_identity(started, field, name)
+            panel = panel_of_run(started, source, judges=judges, votes=votes)
+            here = panel.describe()
+            there = {field for field in started.identity if field.startswith("judge.")}
+            for field in sorted(there | here.keys()):
+                _check_identity(started, field, here.get(field))
             await run_judges(log, started, panel)
 
 

@@ -22,6 +22,7 @@ from simulator.topics import TOPIC_OF_KIND, Topics
 from tests.conftest import ROOT
 from tests.history import History
 from tests.node import node_folder
+from tests.probes.helpers import APM
 from tests.roles.harness import SMALL
 
 
@@ -48,6 +49,27 @@ def test_document_is_valid_by_the_published_schema(run: str | None) -> None:
     broken["operations"]["readTasks"]["messages"] = [{"$ref": "#/channels/tasks/messages/task_"}]
     diagnostics, _ = validate(broken, [])
     assert len([found for found in diagnostics if found["severity"] < 2]) >= 2
+
+
+async def test_schemas_take_every_event_of_a_run_of_probes_and_refuse_others(tmp_path: Path) -> None:
+    options = RunOptions(data=APM, benchmark="apm", systems=("null", "bm25"), out=tmp_path / "run")
+    await execute(plan_run(options))
+    async with open_run(tmp_path / "run") as (log, started):
+        history = await History.read(log, started.run)
+    events: list[Any] = [json.loads(encode(event)) for event in history.events]
+    by_kind = {event["kind"]: event for event in events}
+    assert {"probe", "outline", "verdict", "response"} <= by_kind.keys()
+    probe = by_kind["probe"]
+    wrong: list[Any] = [
+        {name: value for name, value in probe.items() if name != "metrics"},
+        probe | {"metrics": ["fidelity"]},
+        probe | {"gold": {"decision": "PERHAPS"}},
+        by_kind["outline"] | {"sessions": [{"name": "a"}]},
+        by_kind["verdict"] | {"metric": "wisdom"},
+        by_kind["verdict"] | {"value": "all of it"},
+    ]
+    _, refused = validate(document("1.0.0"), [*events, *wrong])
+    assert refused == wrong
 
 
 async def test_schemas_take_every_event_of_a_run_and_refuse_others(tmp_path: Path) -> None:

@@ -223,6 +223,33 @@ def test_agreement_is_worked_out_over_cases_that_were_voted_on() -> None:
     )
 
 
+def test_rated_votes_agree_on_their_value_and_not_on_whether_that_is_the_highest() -> None:
+    def rated(*values: float | None) -> Mark:
+        votes = tuple(
+            Vote(outcome="unjudged", judge="m")
+            if value is None
+            else Vote(outcome="pass" if value == 1 else "fail", value=value, judge="m")
+            for value in values
+        )
+        return Mark(outcome="fail", value=0.5, votes=votes)
+
+    cases = [rated(0.5, 0.5, 0.5), rated(0.0, 0.5, 0.5), rated(0.0, 0.5, 1.0), rated(0.5, 1.0, None)]
+    rows: list[Any] = [_Row(qa=case) for case in cases]
+    (found,) = agreements(rows)
+    assert found == Agreement(
+        judge="m",
+        metric="qa",
+        cases=4,
+        votes=12,
+        unanimous=1,
+        split=1,
+        undecided=2,
+        ties=2,
+        failed=1,
+        agreement=pytest.approx((1 + 2 / 3 + 1 / 3 + 1 / 3) / 4),
+    )
+
+
 def test_a_panel_is_shown_as_a_whole_and_each_judge_beside_it() -> None:
     def panel(verdict: Outcome, first: Outcome, second: Outcome, third: Outcome) -> Mark:
         own = (Vote(outcome=second, judge="b"),) * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -16,13 +17,13 @@ from producers.conductor import Conductor
 from simulator.cli.status import fold_status
 from simulator.errors import StallError
 from simulator.events import (
-    AnchorEvent,
     AnyEvent,
     Isolation,
     Limits,
     ReplayControlEvent,
     ReplayEndedEvent,
     RunStartedEvent,
+    Subject,
 )
 from simulator.intake import decode_records, read_to_end
 from simulator.log import SqliteLog, open_log
@@ -31,6 +32,7 @@ from simulator.run import execute
 from simulator.runfolder import log_path
 from simulator.topics import Recorder, Topics
 from simulator.waits import CONDUCTOR_ROLE, JUDGE_ROLE, REPLAYER_ROLE, missing_of
+from tests.probes.helpers import LIFEDIAL
 from tests.protocols.scripted import LANE, anchor_of, delta_of
 from tests.roles.test_conductor import started_with
 
@@ -41,8 +43,8 @@ DATA = "synthetic:seed=5,wearers=2,segments_per_day=8,observations_per_segment=4
 class Ran:
     """A run's events with their wall times, in the order in which they were written."""
 
-    def __init__(self, out: Path, ablate_commit: bool) -> None:
-        options = RunOptions(data=DATA, systems=("null", SPOILT), out=out, ablate_commit=ablate_commit)
+    def __init__(self, out: Path, **more: Any) -> None:
+        options = RunOptions(**{"data": DATA, "systems": ("null", SPOILT), "out": out, **more})
         plan = plan_run(options)
         anyio.run(execute, plan)
         self.started: RunStartedEvent = plan.started
@@ -50,7 +52,7 @@ class Ran:
         self.status: Status
         anyio.run(self._read, str(log_path(out)))
         self.events.sort(key=lambda pair: pair[0])
-        self.anchors = [event for _, event in self.events if isinstance(event, AnchorEvent)]
+        self.anchors = [event for _, event in self.events if isinstance(event, Subject)]
         self.ids = {event.id for _, event in self.events}
 
     async def _read(self, path: str) -> None:
@@ -63,7 +65,12 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Ran]:
-    return [Ran(tmp_path_factory.mktemp("run"), ablate_commit) for ablate_commit in (False, True)]
+    asked: tuple[dict[str, Any], ...] = (
+        {},
+        {"ablate_commit": True},
+        {"benchmark": "lifedialbench", "data": LIFEDIAL, "asked": "both"},
+    )
+    return [Ran(tmp_path_factory.mktemp("run"), **more) for more in asked]
 
 
 @settings(max_examples=150, deadline=None)

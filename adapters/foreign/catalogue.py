@@ -34,7 +34,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     its processes; `{home}` stands for their home. `options`: what its driver takes, each with its meaning.
 
     `ingest`, `search`, `top_k`: how its paper or its authors drive it, for people to compare with what we do.
-    `approximations`: in what it differs here from the original.
+    `approximations`: in what it differs here from the original. `model_calls`, `own_tokens`: how many calls one ingest
+    takes, and the tokens of each call's own prompt, as measured: estimates rest on them.
     """
 
     name: str
@@ -46,6 +47,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ingest: str
     search: str
     approximations: tuple[str, ...]
+    model_calls: int
+    own_tokens: int
     top_k: int | None = None
     distribution: str = ""
     source: Source | None = None

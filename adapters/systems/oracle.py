@@ -16,7 +16,7 @@ class OracleMemory:
     """Is handed each segment's evidence statements and answers with exactly the one that the request is
     about, or where a model answers, from it. That is the one of the first anchor, among those of the segments seen so
     far, one of whose two requests equals it; else nothing. Of probes it is handed which segments hold the evidence and
-    what is right: it keeps these segments whole, and says what is right. Privileged: an upper bound and no competitor.
+    what is right by then: it keeps these segments whole, and says that. Privileged: an upper bound and no competitor.
     Commits add nothing to what it was handed."""
 
     capabilities = Capabilities(
@@ -32,11 +32,12 @@ class OracleMemory:
         self._store = Store()
         self._anchors_of: dict[int, list[AnchorEvent]] = {}
         self._anchors_asked: dict[str, set[str]] = {}
-        self._probes_asked: dict[str, ProbeEvent] = {}
+        self._probes_asked: dict[tuple[str, int], ProbeEvent] = {}
         self._evidence: set[int] = set()
         for subject in context.anchors:
             if isinstance(subject, ProbeEvent):
-                self._probes_asked.setdefault(subject.text, subject)
+                # one question may be asked on two days, and what is right may have changed
+                self._probes_asked.setdefault((subject.text, subject.task_time_us), subject)
                 self._evidence.update(subject.gold.segments)
                 continue
             self._anchors_of.setdefault(subject.segment, []).append(subject)
@@ -57,7 +58,7 @@ class OracleMemory:
     async def answer(self, request: Request) -> Answer:
         """The evidence statement that the request is about; to a probe, what is right."""
         asked = self._anchors_asked.get(request.text, set())
-        probe = self._probes_asked.get(request.text)
+        probe = self._probes_asked.get((request.text, request.event_time_us))
         if probe is not None:
             asked = {f"s{segment}" for segment in probe.gold.segments}
         found = [record for record in self._store if record.id in asked]

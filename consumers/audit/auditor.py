@@ -345,14 +345,35 @@ class Auditor:
                 book.find(
                     "form", "anchor_time", f"{anchor.id} is not at the end of its segment", kept, closing
                 )
-
+        outlined = {outline.stream for outline, _ in self._outlines}
+        for stream in sorted({a.stream for a, _ in self._anchors if isinstance(a, ProbeEvent)} - outlined):
+            what = f"{stream} has probes, and no outline says where its segments end"
+            book.find("form", "outline", what, f"{stream}/outline")
         for outline, kept in self._outlines:
-            for segment, end_us in enumerate(outline.segment_ends_us):
-                closing = self._streams.closings.get((outline.stream, segment))
-                if closing is not None and closing.event_time_us != end_us:
-                    what = f"{outline.id} says that segment {segment} ends at {end_us} us, and it does not"
-                    book.find("form", "outline", what, kept, closing)
-                    break
+            self._check_outline(outline, kept)
+
+    def _check_outline(self, outline: OutlineEvent, kept: Kept) -> None:
+        """It says of segments what the stream says, and its sessions are of these."""
+        book, ends_us = self._book, outline.segment_ends_us
+        segments = self.started.segments.get(outline.stream, 0)
+        if len(ends_us) != segments:
+            what = f"{outline.id} is of {len(ends_us)} segments, and {outline.stream} has {segments}"
+            book.find("form", "outline", what, kept)
+            return
+        for segment, end_us in enumerate(ends_us):
+            closing = self._streams.closings.get((outline.stream, segment))
+            if closing is not None and closing.event_time_us != end_us:
+                what = f"{outline.id} says that segment {segment} ends at {end_us} us, and it does not"
+                book.find("form", "outline", what, kept, closing)
+                break
+        passed = -1
+        for span in outline.sessions:
+            whole = passed < span.first_segment <= span.last_segment < segments
+            if not whole or not span.start_time_us < ends_us[span.last_segment] <= span.end_time_us:
+                what = f"{outline.id}: session {span.name} is not where its segments are"
+                book.find("form", "outline", what, kept)
+                break
+            passed = span.last_segment
 
     def _close_run(self, *, ended: bool) -> None:
         """The run is what it says it is, and counted right."""

@@ -112,8 +112,13 @@ class Secrets:
                 asked = self._asked.setdefault(probe.question.lower(), {"T1": set(), "T2": set()})
                 asked["T1"].add(probe.anchor)
             for text in (probe.gold.answer, *probe.gold.memories):
-                if len(text) >= SENTENCE and text.lower() not in probe.text.lower():  # it may be an option
+                if len(text) >= SENTENCE:
                     of_probes[text.lower()].add(probe.anchor)
+        gold = TextFinder(of_probes)
+        for probe in self._probes:  # an option is in the question, and may be in another's
+            for text in gold.find(probe.text):
+                of_probes.pop(text, None)
+        self._know_within()
         self._secrets = {
             text: _Secret("gold of a probe", frozenset(names)) for text, names in of_probes.items()
         }
@@ -129,6 +134,18 @@ class Secrets:
             for text, secret in self._secrets.items()
             if secret.kind != "evidence" and len(text) >= SENTENCE
         )
+
+    def _know_within(self) -> None:
+        """Who is asked a question knows the shorter ones that stand in it."""
+        asked = TextFinder(self._asked)
+        for anchor in self._anchors:
+            for text in asked.find(anchor.initial_task.user_request):
+                self._asked[text]["T1"].add(anchor.anchor)
+            for text in asked.find(anchor.followup_task.user_request):
+                self._asked[text]["T2"].add(anchor.anchor)
+        for probe in self._probes:
+            for text in asked.find(probe.text):
+                self._asked[text]["T1"].add(probe.anchor)
 
     def observation(self, event: ObservationEvent, record: StoredRecord) -> None:
         """What a wearer says and sees holds no evidence statement (but where it supports that very evidence) and no

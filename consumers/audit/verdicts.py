@@ -6,7 +6,7 @@ from consumers.audit.certificate import Book, Kept, Place, fingerprint
 from consumers.audit.parts import Judged, Told
 from simulator.events import Outcome, VerdictEvent
 from simulator.log.protocol import StoredRecord
-from simulator.protocols.subjects import basis_of, metrics_of
+from simulator.protocols.subjects import RATES, basis_of, metrics_of
 from simulator.topics import wall_of
 
 
@@ -34,8 +34,9 @@ def take_verdict(told: Told | None, event: VerdictEvent, record: StoredRecord, b
         return None
     if event.anchor != told.anchor.anchor:
         book.find("7", "verdict_anchor", f"{event.id} names another anchor, {event.anchor}", judged)
-    if event.value is not None and not (0 <= event.value <= 1 and event.outcome != "unjudged"):
-        book.find("7", "value", f"{event.id} is {event.outcome} with the value {event.value}", judged)
+    if not _fits(event):
+        value = "no value" if event.value is None else f"the value {event.value}"
+        book.find("7", "value", f"{event.id} is {event.outcome} with {value}", judged)
     if event.outcome == "unjudged" and not event.reason:
         book.find("7", "no_reason", f"{event.id} is unjudged and does not say why", judged)
     fitting = {"pass": "affirm", "fail": "revise"}.get(event.outcome) if event.metric == "ieu" else None
@@ -62,15 +63,28 @@ def take_verdict(told: Told | None, event: VerdictEvent, record: StoredRecord, b
     return judged
 
 
+def _fits(event: VerdictEvent) -> bool:
+    """A mean has a value in [0, 1] once it is judged, and passes where that is 1; a rate has none."""
+    if event.metric in RATES or event.outcome == "unjudged":
+        return event.value is None
+    return (
+        event.value is not None and 0 <= event.value <= 1 and (event.outcome == "pass") == (event.value == 1)
+    )
+
+
 def _check_rating(event: VerdictEvent, judged: Judged, book: Book) -> None:
-    """Votes with a value have a median, the lower of two; a metric that is no mean passes where that is 1."""
+    """Votes with a value have a median, the lower of two; a rate passes where that is 1, if more than half of all votes
+    say the same. Where half of them failed, or more, nothing is judged."""
     values = sorted(vote.value for vote in event.votes if vote.value is not None)
     median = values[(len(values) - 1) // 2]
-    if event.outcome == "unjudged":
-        return  # too many of them failed, or a yes or no is tied: the reason says which
-    if event.value not in (None, median) or event.outcome != ("pass" if median == 1.0 else "fail"):
-        said = f"{event.outcome} with value {event.value}"
-        book.find("7", "votes", f"{event.id} says {said}; the median of its votes is {median}", judged)
+    rate, most = event.metric in RATES, len(event.votes)
+    decided = 2 * len(values) > most and (not rate or 2 * values.count(median) > most)
+    outcome = ("pass" if median == 1.0 else "fail") if decided else "unjudged"
+    if event.outcome == outcome and event.value == (median if decided and not rate else None):
+        return
+    said = f"{event.outcome} with value {event.value}"
+    counted = f"{outcome} with the median {median}" if decided else "that nothing is judged"
+    book.find("7", "votes", f"{event.id} says {said}; its votes say {counted}", judged)
 
 
 def _counted(event: VerdictEvent) -> Outcome:

@@ -315,7 +315,7 @@ class _Stream:
             if not question.answer.strip():
                 report.odd("question_without_gold", spot)
             return (), ""
-        texts = []
+        texts, letters = [], []
         for place, option in enumerate(question.options):
             letter, text, lettered = split_option(option, place)
             if not lettered:
@@ -323,14 +323,19 @@ class _Stream:
             elif letter != LETTERS[place]:
                 report.odd("option_letters_out_of_order", f"{spot}: {option}")
             texts.append(text)
+            letters.append(letter)
         golden = (question.golden_option or "").strip().strip("().").upper()
         if len(golden) != 1 or golden not in LETTERS[: len(texts)]:
             report.odd("golden_option_is_none", f"{spot}: {question.golden_option}")
             return tuple(texts), ""
-        said, right = question.answer.strip(), texts[LETTERS.index(golden)]
+        named = len(set(letters)) == len(letters) and golden in letters
+        place = (
+            letters.index(golden) if named else LETTERS.index(golden)
+        )  # by its own letter, wherever it stands
+        said, right = question.answer.strip(), texts[place]
         if said and split_option(said, 0)[1].casefold() != right.casefold() and said.upper() != golden:
             report.odd("answer_is_not_the_golden_option", f"{spot}: {said}")
-        return tuple(texts), golden
+        return tuple(texts), LETTERS[place]
 
     def _evidence(
         self, spot: str, question: _Question, due_us: int, starts: Sequence[int]

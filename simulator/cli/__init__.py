@@ -16,7 +16,7 @@ from simulator.cli import common
 _GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Evaluate memory systems": {
         "demo": "Evaluate four memory systems on two made-up people's days.",
-        "systems": "List the memory systems, check one, or install a foreign one.",
+        "systems": "List the memory systems, check them, install foreign ones.",
         "run": "Evaluate memory systems on a dataset.",
         "retry": "Run again what stayed unjudged.",
         "scores": "Print what a run scored.",
@@ -31,7 +31,7 @@ _GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Offer a stream by the clock": {
         "replay": "Publish a dataset's observations by the clock.",
         "load": "Load a memory system, and measure how late it remembers.",
-        "report": "Write what a load came to as an HTML page.",
+        "report": "Write what runs, or a load, came to as an HTML page.",
     },
     "Look into a run, and steer it": {
         "status": "Print how a run stands: who owes what, and for how long.",

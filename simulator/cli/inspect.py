@@ -83,7 +83,7 @@ def inspect(
         elif streams:
             raise ConfigError("--stream picks no stream of a benchmark's data: give the file")
         else:
-            found = inspect_probes(read_probes(benchmark, path, progress=progress))
+            found = inspect_probes(read_probes(benchmark, path, language=language, progress=progress))
     if settings.json:
         common.print_json(found)
         return

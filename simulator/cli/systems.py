@@ -1,36 +1,39 @@
-"""`egostream systems`: which memory systems there are, whether one keeps what runs rely on, and foreign ones."""
+"""`egostream systems`: which memory systems there are, whether they are sound, and the environments of foreign ones."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import click
 
-from adapters.foreign.catalogue import Known, catalogue
-from adapters.foreign.environment import folder_of, installed, python_range
+from adapters.foreign.catalogue import Known, catalogue, known
+from adapters.foreign.environment import folder_of, install, installed, python_range, remove
+from adapters.foreign.sources import find_source, variable_of
 from adapters.registry import SystemSpec, available, brought, capabilities, describe, options_of, parse_spec
 from consumers.tables import new_table
 from simulator.cli import common
 from simulator.cli.check import check
-from simulator.cli.environments import install_system, next_step, remove_system
+from simulator.cli.progress import progress_bar
 from simulator.errors import ConfigError
 from simulator.plan import means_of
 
+_PACKAGE = re.compile(r"(?:Collecting|Using cached|Downloading) (?P<name>\S+)|(?P<last>Installing) collected")
+
 
 class _Systems(click.Group):
-    """Takes systems' names where there is no subcommand."""
+    """Lists, where no command is named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """All but subcommands goes to the list; help is that of all."""
-        _, rest, _ = self.make_parser(ctx).parse_args(list(args))
-        if not rest or rest[0] not in self.commands:
-            args = ["--help"] if {"-h", "--help"} & set(args) else ["list", *args]
+        """As click does, with the command that is meant."""
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["list", *args]
         return super().parse_args(ctx, args)
 
 
 @click.group(
     cls=_Systems,
-    subcommand_metavar="[SYSTEM]... | COMMAND [ARGS]...",
     epilog="""\b
 Examples:
   egostream systems --json
@@ -40,22 +43,25 @@ Examples:
   egostream systems check mypackage.module:MyMemory
 """,
 )
-@common.command_options
-def systems(settings: common.Settings) -> None:
-    """List the memory systems there are, and how to name your own; or what SYSTEM declares; or check it.
+def systems() -> None:
+    """List the memory systems, and how to name your own; check that one is sound; or install a foreign one.
 
-    There are the built-in ones, those that installed packages bring (docs/your-memory.md), and foreign ones: published
-    by others, they run in environments of their own, which are installed here (docs/systems.md). Each trajectory gets
-    the memory as it was at its moment, by a fork, a copy of its folder, or replay of the stream up to there: the best
-    that the system declares. One that can do none of these runs with --isolation shared.
+    There are built-in ones, those that installed packages bring (docs/your-memory.md), and foreign ones, which others
+    have published: these run in an environment and a process of their own, and ask the run's models (docs/systems.md).
     """
 
 
-@systems.command("list", hidden=True)
+@systems.command(
+    "list", short_help="List all memory systems, or what SYSTEM declares: what is done without a command."
+)
 @click.argument("specs", nargs=-1, metavar="[SYSTEM]...")
 @common.command_options
-def list_(specs: tuple[str, ...], settings: common.Settings) -> None:
-    """List systems."""
+def list_systems(specs: tuple[str, ...], settings: common.Settings) -> None:
+    """List the memory systems, built in and foreign, and how to name your own; or what SYSTEM declares.
+
+    Each trajectory gets the memory as it was at its moment, by a fork, a copy of its folder, or replay of the stream
+    up to there: the best that the system declares. One that can do none of these runs with --isolation shared.
+    """
     broken: dict[str, str] = {}
     if specs:
         rows = {spec.label: _row(spec) for spec in map(parse_spec, specs)}
@@ -66,8 +72,11 @@ def list_(specs: tuple[str, ...], settings: common.Settings) -> None:
         return
     table = new_table("", "Name", "Branches", "What it does")
     for name, row in rows.items():
-        shown = row["options"] if specs or not row["foreign"] else {}
-        options = (f"  {option}: {what}" for option, what in shown.items())
+        options = (
+            (f"  {option}: {what}" for option, what in row["options"].items())
+            if specs or not row["foreign"]
+            else ()
+        )
         package = (f"  from {row['package']}",) if "package" in row else ()
         table.add_row(name, row["branches"] or "none", "\n".join([row["about"], *package, *options]))
     common.show(table)
@@ -87,8 +96,63 @@ def list_(specs: tuple[str, ...], settings: common.Settings) -> None:
     )
 
 
+@systems.command(
+    "install",
+    short_help="Make the environment of a foreign system.",
+    epilog="Example: egostream systems install mem0",
+)
+@click.argument("name")
+@click.option(
+    "--python",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The interpreter for it. [default: this one, or one that is found and fits]",
+)
+@common.command_options
+def install_system(name: str, python: Path | None, settings: common.Settings) -> None:
+    """Make a virtual environment for the foreign system NAME, with its packages as they are pinned.
+
+    It lies in $EGOSTREAM_SYSTEMS, or in egostream/systems in your folder for caches. What is there already stays.
+    """
+    about = known(name)
+    packages = sum("==" in line for line in about.pins.read_text(encoding="utf-8").splitlines())
+    with progress_bar(f"installing {name}", settings.quiet) as update:
+        done = 0
+
+        def say(line: str) -> None:
+            nonlocal done
+            if found := _PACKAGE.match(line):
+                done += line.startswith("Collecting")
+                update(min(done, packages), packages, found["name"] or "installing what came")
+
+        made = install(about, python, say)
+    row = {"name": name, "folder": str(folder_of(about)), "python": made.python_version, "next": _next(about)}
+    if settings.json:
+        common.print_json(row)
+        return
+    common.say(f"{name} {about.version} is installed in {row['folder']} (Python {made.python_version})")
+    common.say(f"    {row['next']}")
+
+
+@systems.command(
+    "remove",
+    short_help="Delete the environment of a foreign system.",
+    epilog="Example: egostream systems remove mem0",
+)
+@click.argument("name")
+@common.command_options
+def remove_system(name: str, settings: common.Settings) -> None:
+    """Delete the environment of the foreign system NAME."""
+    about = known(name)
+    was_there = remove(about)
+    if settings.json:
+        common.print_json({"name": name, "removed": was_there})
+        return
+    common.say(f"{name} was removed" if was_there else f"{name} was not installed")
+
+
 def _all() -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """The built-in systems, the foreign ones and those of packages, and of the names that can't be used, why."""
+    """The systems that are known and those of packages, and of the names that can't be used, why."""
     rows = {name: _row(parse_spec(name)) for name in (*available(), *catalogue())}
     try:
         packages_of = brought()
@@ -131,16 +195,29 @@ def _foreign(about: Known, source: str) -> dict[str, Any]:
         "search": about.search,
         "top_k": about.top_k,
         "approximations": about.approximations,
-        "next": next_step(about, source),
+        "next": _next(about, source),
     }
+
+
+def _next(about: Known, source: str = "") -> str:
+    """What to do for a run with it."""
+    if installed(about) is None:
+        return common.command("systems", "install", about.name)
+    try:
+        find_source(about, source)
+    except ConfigError:
+        return f"export {variable_of(about)}=DIR"
+    return f"--system {about.name}:model=NAME"
 
 
 def _show_foreign(rows: dict[str, dict[str, Any]], *, details: bool) -> None:
     common.say()
     table = new_table("", "Foreign", "Version", "Licence", "Python", "Next")
     for name, row in rows.items():
-        table.add_row(name, row["version"], row["licence"], row["python"], row["next"])
+        here = f"{name} ✓" if row["installed"] else name  # a column of its own would not fit into 80
+        table.add_row(here, row["version"], row["licence"], row["python"], row["next"])
     common.show(table)
+    common.say("✓ installed here")
     if not details:
         return
     for name, row in rows.items():
@@ -152,5 +229,4 @@ def _show_foreign(rows: dict[str, dict[str, Any]], *, details: bool) -> None:
             common.say(f"    here: {approximation}")
 
 
-for _command in (check, install_system, remove_system):
-    systems.add_command(_command)
+systems.add_command(check)

@@ -7,6 +7,7 @@ Pure.
 
 from __future__ import annotations
 
+from simulator.errors import InvariantError
 from simulator.events import Event, LaneEvent, Metric, ProbeEvent, ResponseEvent
 from simulator.protocols.trajectory import Input, Trajectory
 
@@ -19,7 +20,8 @@ class ProbeTrajectory(Trajectory[ProbeEvent], kw_only=True):
         return [self._task("T1", "committed", self.anchor.text, cause)]
 
     def _follow(self, name: Input, event: LaneEvent) -> list[Event]:
-        assert isinstance(event, ResponseEvent)
+        if not isinstance(event, ResponseEvent):  # `ieu` of what can't be judged, which no probe has
+            raise InvariantError(f"{self.id} takes no {name}: it is about a probe", (event.id,))
         if event.error is not None:
             return self._fail(name, event.id, f"{name} failed: {event.error}")
         self._take(name, event)

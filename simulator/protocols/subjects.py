@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from simulator.events import Metric, Outcome, ProbeEvent, Subject
 from simulator.protocols.probe import ProbeTrajectory
-from simulator.protocols.streammembench import BASIS, AnchorTrajectory, expected_metrics
+from simulator.protocols.streammembench import BASIS, METRICS, AnchorTrajectory, expected_metrics
 from simulator.protocols.trajectory import Input
 
 AnyTrajectory: TypeAlias = AnchorTrajectory | ProbeTrajectory
+
+RATES: Final[frozenset[Metric]] = frozenset(
+    (
+        *METRICS,
+        *("mcq_accuracy", "mcq_accuracy_offline", "open_accuracy", "open_accuracy_offline", "decision"),
+    )
+)
+"""Metrics that pass or fail; the others are means, whose verdicts have a value."""
 
 
 def new_trajectory(lane: str, subject: Subject, *, ablate_commit: bool = False) -> AnyTrajectory:

@@ -109,9 +109,9 @@ async def test_every_system_that_extracts_answers_by_the_model_instead(name: str
     needed = {
         "rag_ext": "rag_ext:model=fake,retrieval=bm25",
         "rag_raw": "rag_raw:retrieval=bm25",
+        "graph": "graph:model=fake,embedder=fake",
         "dense": "dense:embedder=fake",
         "hybrid": "hybrid:embedder=fake",
-        "graph": "graph:model=fake,embedder=fake",
     }
     spec = needed.get(name, name)
     assert capabilities(spec).answers == "run"

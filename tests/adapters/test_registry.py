@@ -110,8 +110,8 @@ def test_specs_that_say_nothing_clear_are_refused(text: str, says: str) -> None:
 
 async def test_every_built_in_system_opens_and_keeps_the_protocol() -> None:
     assert list(available()) == [
-        *("null", "oracle", "full_context", "rag_raw", "rag_ext"),
-        *("recency", "bm25", "dense", "hybrid", "graph", "http"),
+        *("null", "oracle", "full_context", "rag_raw", "rag_ext", "graph"),
+        *("recency", "bm25", "dense", "hybrid", "http"),
     ]
     for name, summary in available().items():
         assert summary.endswith(".")

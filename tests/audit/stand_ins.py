@@ -20,14 +20,17 @@ from simulator.events import (
     Metric,
     ObservationEvent,
     Outcome,
+    ProbeEvent,
     ResponseEvent,
     RetrievedRecord,
     SegmentClosedEvent,
+    Subject,
     TaskEvent,
     TrajectoryClosedEvent,
     VerdictEvent,
     Vote,
 )
+from simulator.protocols.subjects import RATES
 from simulator.protocols.trajectory import trajectory_id
 from tests.protocols.scripted import committed_to, response_to
 
@@ -146,7 +149,10 @@ class LaneStandIn:
             store = self.uncommitted[event.trajectory]
         seen = [record for record in store.values() if self.world.below(3)]
         found = tuple(RetrievedRecord(id=r.id, text=r.text, event_time_us=r.event_time_us) for r in seen)
-        return replace(response_to(event), text="\n".join(record.text for record in seen), retrieved=found)
+        said = [record.text for record in seen]
+        if self.world.shape.probes and self.world.below(2):
+            said.insert(0, f"You ask: {event.text}")
+        return replace(response_to(event), text="\n".join(said), retrieved=found)
 
     def _commit(self, event: CommitEvent) -> CommittedEvent:
         store = self._branch(event)
@@ -164,33 +170,38 @@ class JudgeStandIn:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.waiting: list[tuple[LaneEvent, AnchorEvent, Metric, str]] = []
+        self.waiting: list[tuple[LaneEvent, Subject, Metric, str]] = []
         self.taken: set[str] = set()
         self.ieu: dict[str, Outcome] = {}
         self.closed: dict[str, TrajectoryClosedEvent] = {}
-        self.early: list[tuple[LaneEvent, AnchorEvent, Metric, str]] = []
 
     def hear(self, event: AnyEvent) -> None:
         if isinstance(event, DeltaEvent) and event.error is None:
             for anchor in self.world.anchors:
-                if (anchor.stream, anchor.segment) == (event.stream, event.segment):
+                here = (anchor.stream, anchor.segment) == (event.stream, event.segment)
+                if here and isinstance(anchor, AnchorEvent):
                     self._take(event, anchor, "fidelity")
         elif isinstance(event, ResponseEvent) and event.error is None:
+            subject = self._anchor(event.lane, event.trajectory)
+            if isinstance(subject, ProbeEvent):
+                for wanted in subject.metrics:
+                    self._take(event, subject, wanted)
+                return
             metrics: dict[tuple[str, str], Metric] = {
                 ("R1", "committed"): "ieu",
                 ("R_F", "committed"): "fi",
                 ("R2", "committed"): "fur",
                 ("R2", "uncommitted"): "fur_uncommitted",
             }
-            self._take(event, self._anchor(event.lane, event.trajectory), metrics[event.phase, event.arm])
+            self._take(event, subject, metrics[event.phase, event.arm])
         elif isinstance(event, TrajectoryClosedEvent):
             self.closed[event.trajectory] = event
             self._close(event)
 
-    def _anchor(self, lane: str, trajectory: str) -> AnchorEvent:
+    def _anchor(self, lane: str, trajectory: str) -> Subject:
         return next(anchor for anchor in self.world.anchors if trajectory_id(lane, anchor) == trajectory)
 
-    def _take(self, event: LaneEvent, anchor: AnchorEvent, metric: Metric, reason: str = "") -> None:
+    def _take(self, event: LaneEvent, anchor: Subject, metric: Metric, reason: str = "") -> None:
         name = f"{trajectory_id(event.lane, anchor)}/{metric}"
         if name not in self.taken:
             self.taken.add(name)
@@ -201,13 +212,29 @@ class JudgeStandIn:
             if metric != "fi" or self.ieu.get(event.trajectory) == "fail":
                 self._take(event, self._anchor(event.lane, event.trajectory), metric, event.reason)
 
+    def _rate(self, metric: Metric) -> tuple[Outcome, float | None, tuple[Vote, ...]]:
+        """As a judge by a model, or without one. Of three votes at most one failed."""
+        marks = (0.0, 1.0) if metric in RATES else (0.0, 0.5, 1.0)
+        value = marks[self.world.below(len(marks))]
+        outcome: Outcome = "pass" if value == 1 else "fail"
+        votes: tuple[Vote, ...] = ()
+        if metric in ("open_accuracy", "qa", "helpful", "memory_recall", "gated_score"):
+            agreeing = Vote(outcome=outcome, value=value)
+            other = marks[self.world.below(len(marks))]
+            third = Vote(outcome="pass" if other == 1 else "fail", value=other)
+            votes = (agreeing, agreeing, third if self.world.below(2) else Vote(outcome="unjudged"))
+        return outcome, None if metric in RATES else value, votes
+
     def work(self) -> None:
         event, anchor, metric, reason = self.waiting.pop(self.world.below(len(self.waiting)))
         trajectory = trajectory_id(event.lane, anchor)
         outcome: Outcome = "pass" if self.world.below(2) else "fail"
         votes: tuple[Vote, ...] = ()
+        value: float | None = None
         if reason or self.world.rng.random() < self.world.shape.outages:
             outcome, reason = "unjudged", reason or "the judge is down"
+        elif isinstance(anchor, ProbeEvent):
+            outcome, value, votes = self._rate(metric)
         elif self.world.below(2):
             others: tuple[Outcome, ...] = ("pass", "fail", "unjudged")
             votes = (Vote(outcome=outcome), Vote(outcome=outcome), Vote(outcome=others[self.world.below(3)]))
@@ -226,7 +253,10 @@ class JudgeStandIn:
             outcome=outcome,
             reason=reason,
             votes=votes,
-            feedback=official_feedback(outcome == "pass", anchor.evidence_statement) if judged else None,
+            feedback=official_feedback(outcome == "pass", anchor.evidence_statement)
+            if judged and isinstance(anchor, AnchorEvent)
+            else None,
+            value=value,
         )
         if metric == "ieu":
             self.ieu[trajectory] = outcome

@@ -7,19 +7,21 @@ from functools import cache
 
 import pytest
 
-from tests.audit.corruptions import answers, form, isolation, order, shared, streams, verdicts
+from tests.audit.corruptions import answers, form, isolation, order, probes, shared, streams, verdicts
 from tests.audit.corruptions.common import Corruption
 from tests.audit.forgery import Forgery
 from tests.audit.worlds import Shape, World
 
 BRANCH = Shape(seed=11, streams=2, segments=5, anchors=5, systems=2, partitions=2, ablate=True, canaries=4)
 SHARED = Shape(seed=5, streams=1, segments=4, anchors=4, systems=1, isolation="shared")
+PROBES = Shape(seed=3, streams=2, segments=5, anchors=14, systems=2, partitions=2, canaries=4, probes=True)
 
 CASES = [
     pytest.param(shape, rule, corrupt, id=corrupt.__name__)
     for shape, module in (
         *((BRANCH, module) for module in (streams, answers, order, isolation, verdicts, form)),
         (SHARED, shared),
+        (PROBES, probes),
     )
     for rule, corrupt in module.CORRUPTIONS
 ]
@@ -30,7 +32,7 @@ def world(shape: Shape) -> World:
     return World(shape).run()
 
 
-@pytest.mark.parametrize("shape", [BRANCH, SHARED], ids=["branch", "shared"])
+@pytest.mark.parametrize("shape", [BRANCH, SHARED, PROBES], ids=["branch", "shared", "probes"])
 def test_the_log_to_be_corrupted_is_sound(shape: Shape) -> None:
     certificate = world(shape).audit()
     assert certificate.findings == ()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from consumers.audit import AUDIT_TOPICS, Auditor
+from producers.conductor import Conductor
 from simulator.events import (
     CommittedEvent,
     DeadLetterEvent,
@@ -15,6 +16,9 @@ from simulator.events import (
     FeedbackEvent,
     LaneFailedEvent,
     MemoryRecord,
+    ObservationEvent,
+    OutlineEvent,
+    ProbeEvent,
     ResponseEvent,
     TrajectoryClosedEvent,
     VerdictEvent,
@@ -40,7 +44,8 @@ shapes = st.builds(
     canaries=st.integers(0, 6),
     restarts=st.booleans(),
     rubbish=st.booleans(),
-).map(lambda shape: shape if shape.isolation == "branch" else _without_ablation(shape))
+    probes=st.booleans(),
+).map(lambda shape: shape if shape.isolation == "branch" and not shape.probes else _without_ablation(shape))
 
 
 def _without_ablation(shape: Shape) -> Shape:
@@ -131,6 +136,64 @@ def test_random_runs_are_of_all_kinds() -> None:
         ),
         *("buried", "voted", "outage"),
     }
+
+
+def test_random_runs_of_probes_are_of_all_kinds() -> None:
+    seen: set[str] = set()
+    for seed in range(60):
+        shape = Shape(
+            seed=seed,
+            streams=2,
+            anchors=6,
+            systems=2,
+            partitions=2,
+            failing=0.1,
+            outages=0.1,
+            attached=True,
+            silent_after=seed % 30,
+            probes=True,
+        )
+        for event in World(shape).run().events():
+            match event:
+                case ProbeEvent() if event.asked_time_us != event.event_time_us:
+                    seen.add("due later" if event.asked_time_us > event.event_time_us else "asked offline")
+                case OutlineEvent() if event.sessions:
+                    seen.add("sessions")
+                case ResponseEvent() if event.text.startswith("You ask: "):
+                    seen.add("echo")
+                case TrajectoryClosedEvent() if event.unjudged:
+                    seen.add("given up" if event.reason.startswith("no answer within") else "failed")
+                case VerdictEvent(outcome="unjudged"):
+                    seen.add("unjudged")
+                case VerdictEvent() if event.votes:
+                    seen.add("rate by votes" if event.value is None else "mean by votes")
+                case VerdictEvent():
+                    seen.add("rate" if event.value is None else "mean")
+                case LaneFailedEvent():
+                    seen.add("lane given up")
+    assert seen == {
+        *("due later", "asked offline", "sessions", "echo", "given up", "failed", "unjudged"),
+        *("rate by votes", "mean by votes", "rate", "mean", "lane given up"),
+    }
+
+
+def test_gold_that_is_anothers_option_or_is_overheard_proves_nothing() -> None:
+    """As where one fact is asked about on two days: the data set itself says what the other's answer is."""
+    options = ("behind the piano; the fern that grows in the hall", "under the stairs")
+    world = World(Shape(seed=3, anchors=6, segments=5, probes=True))
+    first, second = [probe for probe in world.anchors if isinstance(probe, ProbeEvent)][:2]
+    shown = "\n".join((first.question, *options))
+    world.anchors[world.anchors.index(first)] = replace(first, options=options, text=shown)
+    world.anchors[world.anchors.index(second)] = replace(second, gold=replace(second.gold, answer=options[0]))
+    world.conductor = Conductor(world.started, world.anchors)
+    assert world.run().audit().findings == ()
+
+    heard = World(Shape(seed=3, anchors=6, segments=5, probes=True))
+    said = next(event for event in heard.upcoming if isinstance(event, ObservationEvent))
+    probe = heard.anchors[0]
+    assert isinstance(probe, ProbeEvent)
+    heard.upcoming[heard.upcoming.index(said)] = replace(said, text=f"Then: {probe.gold.memories[0]}!")
+    assert heard.run().audit().findings == ()
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))

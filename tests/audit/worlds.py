@@ -20,16 +20,22 @@ from simulator.events import (
     AnchorTask,
     AnyEvent,
     Event,
+    Gold,
     Isolation,
     LaneEvent,
     LaneFailedEvent,
     ObservationEvent,
+    OutlineEvent,
+    ProbeEvent,
+    ProbeMetric,
     ReadyEvent,
     ReplayEndedEvent,
     RunEndedEvent,
     RunStartedEvent,
     SegmentClosedEvent,
     SegmentReleasedEvent,
+    SessionSpan,
+    Subject,
     decode,
     identity_digest,
 )
@@ -55,9 +61,17 @@ WORDS = (
 )
 
 
+METRIC_SETS: tuple[tuple[ProbeMetric, ...], ...] = (
+    ("recall_any@10", "ndcg@10", "qa", "memory_recall", "helpful"),
+    ("decision", "gated_score"),
+    ("mcq_accuracy",),
+    ("open_accuracy",),
+)
+
+
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """What a random run is like. `failing`: share of calls that fail; `outages`: share of judgments without outcome;
-    `silent_after`: how many things an attached agent does before it falls silent."""
+    `silent_after`: how many things an attached agent does before it falls silent; `probes`: these, and no anchors."""
 
     seed: int = 0
     streams: int = 1
@@ -74,6 +88,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     canaries: int = 0
     restarts: bool = False
     rubbish: bool = False
+    probes: bool = False
 
 
 class World:
@@ -86,7 +101,9 @@ class World:
         self.wall_us = 1_700_000_000_000_000
         names = [f"S{i}" for i in range(shape.streams)]
         lifelogs = {name: self._lifelog(name) for name in names}
-        anchors = [self._anchor(lifelogs, number) for number in range(shape.anchors)]
+        make = self._probe if shape.probes else self._anchor
+        anchors = [make(lifelogs, number) for number in range(shape.anchors)]
+        outlines = [self._outline(lifelog) for lifelog in lifelogs.values()] if shape.probes else []
         identity = {"seed": "3", "shape": str(shape.seed)}
         if canaries := min(shape.canaries, sum(len(log.observations) for log in lifelogs.values())):
             identity["canaries"] = str(canaries)
@@ -107,8 +124,10 @@ class World:
             isolation=shape.isolation,
             ablate_commit=shape.ablate,
             attached=attached,
+            protocol="realmem" if shape.probes else "streammembench",
         )
-        self.anchors = [replace(anchor, run=self.started.run) for anchor in anchors]
+        self.anchors: list[Subject] = [replace(anchor, run=self.started.run) for anchor in anchors]
+        self.outlines = [replace(outline, run=self.started.run) for outline in outlines]
         self.recorder = Recorder.for_run(self.started)
         self.topics = Topics.of(self.started.run)
         self.upcoming = deque(timeline(list(lifelogs.values()), self.started.run))
@@ -176,6 +195,58 @@ class World:
             ),
         )
 
+    def _probe(self, lifelogs: dict[str, Lifelog], number: int) -> ProbeEvent:
+        stream = sorted(lifelogs)[self.below(len(lifelogs))]
+        spans = lifelogs[stream].segments
+        segment = self.below(len(spans))
+        name = f"{stream}/s{segment}/p{number}"
+        secret = f"{name} {self.words(self.below(8))}".strip()
+        question = (
+            "Would you please tell me what to bring for the evening?",  # the same for many
+            f"What shall I do about the thing of {number} today?",
+            f"On Monday. What shall I do about the thing of {number - 1} today?",  # another's is in it
+        )[self.below(3)]
+        end_us = spans[segment].end_time_us
+        metrics = METRIC_SETS[self.below(len(METRIC_SETS))]
+        options = ("here", f"where one knows {secret} and says so") if "mcq_accuracy" in metrics else ()
+        return ProbeEvent(
+            id=f"{name}/probe",
+            run="",
+            stream=stream,
+            event_time_us=end_us,
+            anchor=name,
+            segment=segment,
+            source_id=f"source {number}",
+            asked_time_us=end_us + (self.below(3) - 1) * 90_000_000,
+            question=question,
+            options=options,
+            text="\n".join((question, *options)),
+            gold=Gold(
+                answer=options[1] if options else f"Says, as one who knows {secret}, what it is",
+                memories=(f"It was {secret} that was said in the evening",),
+                segments=(0,),
+            ),
+            metrics=metrics,
+        )
+
+    def _outline(self, lifelog: Lifelog) -> OutlineEvent:
+        spans = lifelog.segments
+        whole = SessionSpan(
+            name="all",
+            first_segment=0,
+            last_segment=len(spans) - 1,
+            start_time_us=spans[0].start_time_us,
+            end_time_us=spans[-1].end_time_us,
+        )
+        return OutlineEvent(
+            id=f"{lifelog.stream}/outline",
+            run="",
+            stream=lifelog.stream,
+            event_time_us=spans[-1].end_time_us,
+            segment_ends_us=tuple(span.end_time_us for span in spans),
+            sessions=(whole,) if self.below(2) else (),
+        )
+
     # --- the log --------------------------------------------------------------------------------------
 
     def append(self, *events: Event, began_us: int | None = None) -> None:
@@ -219,7 +290,7 @@ class World:
     def run(self, steps: int | None = None) -> World:
         """To the end, or so many steps."""
         if not self.records:
-            self.append(*self.anchors, self.started)
+            self.append(*self.outlines, *self.anchors, self.started)
         done = 0
         while (self.upcoming or not self.ended) and (steps is None or done < steps):
             done += 1

@@ -140,6 +140,14 @@ def test_oddities_of_questions_are_counted(tmp_path: Path, oddity: str, change: 
     assert report.examples[oddity][0].startswith("EgoMem.json: $[0].qa[0]")
 
 
+def test_the_golden_option_goes_by_its_own_letter(tmp_path: Path) -> None:
+    jumbled = question(options=["B. here", "A. there"], golden_option="A", answer="there")
+    found = read_lifedialbench(write(tmp_path, history(jumbled)))
+    (probe,) = found.probes
+    assert (probe.options, probe.gold.option) == (("here", "there"), "B")
+    assert found.dataset.report.oddities == {"option_letters_out_of_order": 2}
+
+
 def test_oddities_of_chunks(tmp_path: Path) -> None:
     times = ["2025-08-17, 09:00", "2025-08-16, 11:00-11:20", "2025-08-16, 11:10", "2025-08-16, 12:00"]
     chunks = [lines("last"), lines("one", " "), lines("two", "three"), lines("")]

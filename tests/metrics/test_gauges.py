@@ -38,6 +38,7 @@ from simulator.runfolder import open_run
 from simulator.waits import CONDUCTOR_ROLE
 from tests.load.test_latency import NOW_US, Fed, closed, delta, released, stamped, started, whole
 from tests.metrics.recount import bucketed, counted, nonzero, recount, stored
+from tests.probes.helpers import LIFEDIAL
 
 DATA = "synthetic:seed=5,wearers=2,segments_per_day=8,observations_per_segment=4,anchors_per_day=8"
 SPOILT = "slow=tests.workers.slow_memory:SlowMemory:ms=0,spoilt=true"
@@ -87,10 +88,22 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Ran]:
     return [Ran(folder / name) for name in ("branch", "ablated", "shared", "asked", "load")]
 
 
+@pytest.fixture(scope="module")
+def probes(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    out = tmp_path_factory.mktemp("probes")
+    options = RunOptions(
+        data=LIFEDIAL, benchmark="lifedialbench", systems=("null", SPOILT), out=out, asked="both"
+    )
+    anyio.run(execute, plan_run(options))
+    return Ran(out)
+
+
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_in_any_order_of_topics_the_totals_are_a_plain_count(runs: list[Ran], data: st.DataObject) -> None:
-    ran = data.draw(st.sampled_from(runs))
+def test_in_any_order_of_topics_the_totals_are_a_plain_count(
+    runs: list[Ran], probes: Ran, data: st.DataObject
+) -> None:
+    ran = data.draw(st.sampled_from([*runs, probes]))
     random = Random(data.draw(st.integers(0, 2**32)))
     mixed = ran.mixed(random)
     gauges = Gauges(ran.started)
@@ -351,9 +364,12 @@ def test_processes_lanes_given_up_and_who_wrote_last() -> None:
     assert state.last_us == {CONDUCTOR_ROLE: NOW_US + 5}
 
 
-def test_what_can_be_foreseen_stands_at_zero(runs: list[Ran]) -> None:
+def test_what_can_be_foreseen_stands_at_zero(runs: list[Ran], probes: Ran) -> None:
     branch: RunStartedEvent = runs[0].started
     state = Gauges(branch).state(NOW_US)
     assert state.counts["verdicts"]["null", "fur", "unjudged"] == 0
     assert len(state.counts["verdicts"]) == 2 * 4 * 3
     assert state.counts["dead"]["responses",] == 0
+    of_probes = Gauges(probes.started).state(NOW_US).counts["verdicts"]
+    assert {metric for _, metric, _ in of_probes} == {"mcq_accuracy", "mcq_accuracy_offline"}
+    assert set(of_probes.values()) == {0}

@@ -53,6 +53,29 @@ def says(body: dict[str, Any]) -> str:
             return json.dumps(said)
         case "extract":
             return json.dumps({"facts": telling(section(user, "seen").splitlines())})
+        case "qa":
+            rating = round(3 * overlap(section(user, "reference_answer"), section(user, "answer")))
+            return json.dumps({"reason": "by overlap", "rating": rating})
+        case "helpful":
+            rating = round(2 * overlap(section(user, "reference_answer"), section(user, "retrieved")))
+            return json.dumps({"reason": "by overlap", "rating": rating})
+        case "rating":
+            rating = 1 + round(4 * overlap(section(user, "reference_response"), section(user, "response")))
+            return json.dumps({"reason": "by overlap", "rating": rating})
+        case "open_answer":
+            equal = overlap(section(user, "reference_answer"), section(user, "answer")) >= EVIDENCE_OVERLAP
+            return json.dumps({"reason": "by overlap", "equal": equal})
+        case "memory_recall":
+            items = [
+                {
+                    "index": number,
+                    "reason": "by overlap",
+                    "covered": overlap(item.partition(". ")[2], section(user, "retrieved"))
+                    >= EVIDENCE_OVERLAP,
+                }
+                for number, item in enumerate(section(user, "memory_items").splitlines(), 1)
+            ]
+            return json.dumps({"items": items})
         case "graph":
             seen = telling(section(user, "chunk").splitlines())
             entities = [{"name": f"line {line[:20]}", "type": "line", "description": line} for line in seen]
@@ -62,12 +85,19 @@ def says(body: dict[str, Any]) -> str:
         case _:
             last = str(body["messages"][-1]["content"])
             told = f"{last}\n" if len(body["messages"]) > 2 else ""  # the feedback
+            told = "INTERVENE " if "Begin with INTERVENE" in last else told
             return told + section(user, "memories")
 
 
 def role_of(body: dict[str, Any]) -> str:
     """Which of our prompts a request is made with."""
     user = next(m["content"] for m in body["messages"] if m["role"] == "user")
+    if "<reference_response>" in user:
+        return "rating"
+    if "<reference_answer>" in user:
+        return "helpful" if "<retrieved>" in user else "qa" if "<memory_items>" in user else "open_answer"
+    if "<memory_items>" in user:
+        return "memory_recall"
     marks = {
         "<statements>": "fidelity",
         "<expected_behaviour>": "user",

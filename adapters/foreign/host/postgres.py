@@ -27,6 +27,7 @@ ROLE: Final = "memories"
 START_S: Final = 60.0
 _STOP_S: Final = 4.0
 _LONGEST_SOCKET: Final = 100
+_SOCKET: Final = ".s.PGSQL.5432"
 _LOCK: Final = threading.Lock()
 _SETTINGS: Final = {
     "listen_addresses": "",
@@ -92,7 +93,7 @@ class Server:
                 raise RuntimeError(f"PostgreSQL's initdb failed: {said}")
         self._own_sockets = ""
         self.host = str(folder)
-        if len(os.fsencode(self.host)) > _LONGEST_SOCKET:  # a socket's address has little room
+        if len(os.fsencode(folder / _SOCKET)) > _LONGEST_SOCKET:  # a socket's address has little room
             self.host = self._own_sockets = tempfile.mkdtemp(prefix="egostream-", dir="/tmp")
         options = [f"-c{name}={value}" for name, value in _SETTINGS.items()]
         command = _command("postgres", "-D", str(folder), f"-cunix_socket_directories={self.host}", *options)

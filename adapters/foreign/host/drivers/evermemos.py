@@ -58,15 +58,7 @@ class EverMemOS:
                 "ingest",
                 now_us,
                 session=f"session-{self._sessions:06}",
-                messages=[
-                    {
-                        "sender_id": message.speaker if message.speaker in SPEAKERS else _USER,
-                        "role": message.speaker if message.speaker in SPEAKERS else _USER,
-                        "timestamp": message.event_time_us // 1000,
-                        "content": message.text,
-                    }
-                    for message in piece
-                ],
+                messages=[_turn(message) for message in piece],
             )
             self._held = {item["id"]: Held(_text(item)) for item in sorted(said, key=lambda item: item["id"])}
 
@@ -79,7 +71,10 @@ class EverMemOS:
         if not self._held:
             return []
         found = self._call("search", now_us, text=text, top_k=min(top_k, 100), method=self._method)
-        return [(native, score) for native, score in found]
+        hits = [(native, round(float(score), 6)) for native, score in found]
+        return sorted(
+            hits, key=lambda hit: (-hit[1], hit[0])
+        )  # a copy's index has equal ones in another order
 
     def stored_bytes(self) -> int:
         """Texts and a vector each: the atomic facts and what indexes take are not counted."""
@@ -142,6 +137,18 @@ class EverMemOS:
         pipe = subprocess.PIPE
         command = [sys.executable, "-s", "-P", str(_PROGRAM)]
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, bufsize=0)
+
+
+def _turn(message: Message) -> dict[str, Any]:
+    """A message as EverOS wants it: what is no turn was perceived by the user."""
+    speaker = message.speaker if message.speaker in SPEAKERS else _USER
+    return {
+        "sender_id": speaker,
+        "sender_name": speaker,
+        "role": speaker,
+        "timestamp": message.event_time_us // 1000,
+        "content": message.text,
+    }
 
 
 def _text(item: Mapping[str, Any]) -> str:

@@ -11,10 +11,14 @@ import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, ClassVar
 
+import mem0.embeddings.openai
+import mem0.llms.openai
 import mem0.memory.main
 from mem0 import Memory
+from openai import DefaultHttpxClient, OpenAI
 
 from ..driver import Driver, Held, Message, Settings, moment
 
@@ -32,6 +36,11 @@ def _prompt(*args: Any, **given: Any) -> str:
 
 
 mem0.memory.main.generate_additive_extraction_prompt = _prompt
+
+# Each memory makes two clients, and each of these would read all certificates of the machine: for an address on it
+_connections = DefaultHttpxClient(verify=False)
+for _module in (mem0.llms.openai, mem0.embeddings.openai):
+    _module.OpenAI = partial(OpenAI, http_client=_connections)
 logging.getLogger("mem0").setLevel(logging.WARNING)
 
 
