@@ -289,6 +289,6 @@ def test_the_documentation_shows_what_really_travels() -> None:
 def test_only_the_lane_s_own_settings_are_sent() -> None:
     # the gold; a folder, models and how answers are made here, not on the server
     here = {"anchors", "directory", "responder", "model_of", "embedder_of", "gateway", "language"}
-    here |= {"ranked", "sessions"}
+    here |= {"ranked", "sessions", "logs"}
     fields = set(LaneContext.__struct_fields__) - here
     assert set(AgentContext.__struct_fields__) == fields

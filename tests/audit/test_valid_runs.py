@@ -68,7 +68,11 @@ def test_a_run_under_way_is_open_and_breaks_nothing(shape: Shape, steps: int) ->
     certificate = world.audit()
     assert certificate.findings == ()
     assert certificate.ended == world.ended
-    assert bool(certificate.open) != world.ended
+    if not world.ended:
+        assert certificate.open
+    else:  # a run with nothing to ask ends with its deltas: the replay's own end may be written after it
+        owed = ("published, and no end", "its replay has not said so yet")
+        assert all(note.endswith(owed) for note in certificate.open)
 
 
 @pytest.mark.parametrize(("segment", "findings"), [(0, []), (1, ["commit_in_main"])])
