@@ -117,9 +117,12 @@ def _misfit(value: Any, schema: dict[str, Any]) -> str:
 def regions(text: str) -> Iterator[str]:
     """The outermost bracketed parts of a text, in order. One that doesn't end is left out with all that stands in it:
     what is inside a broken answer is no answer."""
-    begin, open_brackets, in_string = 0, 0, False
-    for mark in _MARKS.finditer(text):
+    begin, open_brackets, in_string, place = 0, 0, False, 0
+    while (mark := _MARKS.search(text, place)) is not None:
+        place = mark.end()
         match mark[0]:
+            case _ if mark[0][0] == "\\" and not in_string:
+                place = mark.start() + 1  # it escapes nothing there: what follows may be a bracket
             case "{" | "[" if not in_string:
                 begin = begin if open_brackets else mark.start()
                 open_brackets += 1
