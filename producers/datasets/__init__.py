@@ -38,7 +38,7 @@ def layouts_at(path: str | Path) -> tuple[list[Layout], str | None]:
     if not given.exists():
         raise DatasetError(path, "no such folder")
     if not given.is_dir():
-        raise DatasetError(path, "is a file: give the folder of the dataset")
+        raise DatasetError(path, "is a file: give the folder of the dataset, or name its --benchmark")
     top = given.resolve()
     stream = None
     if top.name in _RELEASE_PARTS:

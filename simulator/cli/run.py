@@ -343,6 +343,9 @@ def run(options: RunOptions, tell: Tell | None, settings: common.Settings, dry_r
         common.say(
             f"\nThe log is {options.log or log_path(out)}; scores.json and trajectories.csv are beside it."
         )
+        if not outcome.scores.complete:
+            common.say("Run again what stayed unjudged, and nothing else:")
+            common.say(f"    {common.command('retry', out)}")
         common.say("Next, split the scores, or see what was asked and answered:")
         splits = groupings(outcome.scores)[:2] or ["third", "subject"]
         by = [word for split in splits for word in ("--by", split)]
@@ -432,13 +435,23 @@ def shown(started: RunStartedEvent, update: Update, size: str = "") -> Callable[
     return show
 
 
+_NOT_ASKED = {
+    "probes_before_any_memory_not_asked": "before any memory",
+    "probes_without_gold_not_asked": "without gold",
+    "probes_without_a_judge_not_asked": "that need a --judge MODEL",
+}
+
+
 def _size(plan: Plan) -> str:
     lifelogs = plan.dataset.lifelogs.values()
     observations = sum(len(lifelog.observations) for lifelog in lifelogs)
     segments = sum(plan.started.segments.values())
     systems, anchors = len(plan.started.systems), plan.started.anchors
     about = "anchors" if plan.started.protocol == "streammembench" else "probes"
+    counts = plan.dataset.report.counts
+    left_out = [f"{counts[name]:,} {why}" for name, why in _NOT_ASKED.items() if counts[name]]
     return (
         f"{observations:,} observations, {segments:,} segments, {anchors:,} {about}; "
         f"{systems} system{'s'[: systems - 1]}, {systems * anchors:,} trajectories"
+        + (f"; not asked: {', '.join(left_out)}" if left_out else "")
     )
