@@ -141,8 +141,8 @@ class Responder(Protocol):
 class Sessions(Protocol):
     """The segments in which records lie (`adapters.session_values`)."""
 
-    def whole(self, retrieved: Iterable[RetrievedRecord]) -> Sequence[RetrievedRecord]:
-        """The segments of some records, each once, where its best record stands."""
+    def whole(self, retrieved: Iterable[RetrievedRecord], now_us: int) -> Sequence[RetrievedRecord]:
+        """The segments of some records that have ended by now, each once, where its best record stands."""
 
 
 class LaneContext(msgspec.Struct, frozen=True, kw_only=True):

@@ -69,7 +69,7 @@ async def respond(context: LaneContext, request: Request, retrieved: Iterable[Re
     ranking = tuple(retrieved) if context.ranked or context.sessions is not None else None
     given = retrieved if ranking is None else ranking
     if context.sessions is not None:
-        given = context.sessions.whole(given)
+        given = context.sessions.whole(given, request.event_time_us)
     if context.responder is None:
         answer = extract(request, given, context.word_budget)
     else:

@@ -28,12 +28,14 @@ class SessionTexts:
             self._ends_us.append(segment.end_time_us)
             self._texts.append(segment.text)
 
-    def whole(self, retrieved: Iterable[RetrievedRecord]) -> list[RetrievedRecord]:
-        """The segments of some records, as records. What lies in none (a conversation) stays as it is."""
+    def whole(self, retrieved: Iterable[RetrievedRecord], now_us: int) -> list[RetrievedRecord]:
+        """The segments of some records, as records. What lies in none that has ended by now (a conversation, or a
+        record with the time at which the newest segment ended) stays as it is: other branches may have gone on."""
+        ended = bisect_right(self._ends_us, now_us)
         found: dict[str, RetrievedRecord] = {}
         for record in retrieved:
             segment = bisect_right(self._ends_us, record.event_time_us)
-            if segment == len(self._texts):
+            if segment >= ended:
                 found.setdefault(record.id, record)
                 continue
             session = RetrievedRecord(

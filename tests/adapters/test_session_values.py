@@ -34,13 +34,27 @@ def test_records_become_the_segments_in_which_they_lie_each_where_its_best_stand
             record("talk", after),
             record("z", last),
             record("w", second),
-        ]
+        ],
+        after,
     )
     assert [(one.id, one.text) for one in found] == [
         ("s2", made[2].text),
         ("s0", made[0].text),
         ("talk", "talk"),
         ("s1", made[1].text),
+    ]
+
+
+def test_a_record_of_the_time_at_which_a_segment_ended_shows_nothing_of_the_next() -> None:
+    texts = SessionTexts()
+    made = [segment(number, *lines) for number, lines in enumerate(TEXTS)]
+    for one in made:  # other branches have gone on
+        texts.add(one)
+    now_us = made[0].end_time_us
+    found = texts.whole([record("stamped at the end", now_us), record("x", now_us - 1)], now_us)
+    assert [(one.id, one.text) for one in found] == [
+        ("stamped at the end", "stamped at the end"),
+        ("s0", made[0].text),
     ]
 
 
