@@ -130,7 +130,9 @@ def _question(case: RatingCase) -> str:
 
 
 def _numbered(texts: tuple[str, ...], language: PromptLanguage) -> str:
-    return "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1)) or _NOTHING[language]
+    """One item a line; further lines of an item are indented, so that none looks like an item of its own."""
+    items = (f"{number}. {text}".replace("\n", "\n   ") for number, text in enumerate(texts, 1))
+    return "\n".join(items) or _NOTHING[language]
 
 
 def _retrieved(case: RatingCase, language: PromptLanguage) -> str:

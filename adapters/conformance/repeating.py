@@ -14,8 +14,9 @@ from simulator.events import MemoryRecord, RetrievedRecord
 
 @case(
     "times",
-    "Every record's event time lies within what was ingested, and no text or prompt has today's date: a memory that "
-    "looks at the clock lives in another time than the stream.",
+    "Every record's event time is no later than the newest observation that was ingested, and no text or prompt has "
+    "today's date: a memory that looks at the clock, or stamps the segment's end, lives in another time than the "
+    "stream.",
 )
 async def times(bench: Bench) -> str:
     """Times and texts of deltas, answers and prompts."""
@@ -37,7 +38,8 @@ async def times(bench: Bench) -> str:
     async with bench.line(seen) as line:
         for s in seen:
             delta = await line.ingest(s, keep=s is seen[-1])
-            check(f"ingest of segment {s.segment}", delta.records, s.end_time_us)
+            newest_us = max(observation.event_time_us for observation in s.observations)
+            check(f"ingest of segment {s.segment}", delta.records, newest_us)
         branch = await line.branch_or_main(seen[-1].segment)
         check("commit", (await line.commit(branch)).records, line.now_us)
         for question in (*(fact.question for fact in FACTS[:4]), TALK.question):

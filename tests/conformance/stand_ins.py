@@ -254,6 +254,13 @@ class StampsNow(Whole):
         return replace(super().record_of(o), event_time_us=self.now_us)
 
 
+class StampsLate(Whole):
+    """By the end of what an observation belongs to, say, and not by the observation."""
+
+    def record_of(self, o: ObservationEvent) -> MemoryRecord:
+        return replace(super().record_of(o), event_time_us=o.event_time_us + 1_000_000)
+
+
 class WritesYear(Whole):
     def record_of(self, o: ObservationEvent) -> MemoryRecord:
         return replace(super().record_of(o), text=f"{o.text} ({datetime.now(UTC):%Y})")
@@ -551,6 +558,7 @@ BROKEN: dict[type[Whole], str] = {
     Deaf: "commit",
     Commits1Late: "commit",
     StampsNow: "times",
+    StampsLate: "times",
     WritesYear: "times",
     DatesPrompts: "times",
     Warms: "answers",

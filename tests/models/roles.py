@@ -73,7 +73,7 @@ def says(body: dict[str, Any]) -> str:
                     "covered": overlap(item.partition(". ")[2], section(user, "retrieved"))
                     >= EVIDENCE_OVERLAP,
                 }
-                for number, item in enumerate(section(user, "memory_items").splitlines(), 1)
+                for number, item in enumerate(items_of(section(user, "memory_items")), 1)
             ]
             return json.dumps({"items": items})
         case "graph":
@@ -109,6 +109,11 @@ def role_of(body: dict[str, Any]) -> str:
         if mark in user:
             return role
     return "answer"
+
+
+def items_of(text: str) -> list[str]:
+    """Numbered items, each with its further lines, which are indented."""
+    return re.split(r"\n(?! )", text)
 
 
 def section(text: str, name: str) -> str:
