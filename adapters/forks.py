@@ -12,7 +12,7 @@ side ever sees what the other writes later. A fork gets a trunk of its own with 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sized
+from collections.abc import Iterator, Sized
 from typing import Generic, NamedTuple, Self, TypeVar
 
 Trunk = TypeVar("Trunk", bound=Sized)
@@ -25,6 +25,11 @@ class Prefix(NamedTuple, Generic[Trunk]):
     trunk: Trunk
     length: int
     total: int
+
+    @property
+    def before(self) -> int:
+        """How many rows are before those of this trunk."""
+        return self.total - self.length
 
 
 class Forks(Generic[Trunk]):
@@ -53,11 +58,12 @@ class Forks(Generic[Trunk]):
         length = len(self._own)
         return Prefix(self._base, self._own, length, length + (self._base.total if self._base else 0))
 
-    def _parts(self) -> list[Prefix[Trunk]]:
-        """Oldest first."""
-        parts = []
+    def _newest_first(self) -> Iterator[Prefix[Trunk]]:
         prefix = self._tip()
         while prefix is not None:
-            parts.append(prefix)
+            yield prefix
             prefix = prefix.base
-        return parts[::-1]
+
+    def _parts(self) -> list[Prefix[Trunk]]:
+        """Oldest first."""
+        return list(self._newest_first())[::-1]

@@ -1,7 +1,7 @@
 """A graph of entities, of relations between them and of the chunks of text that name them, whose forks cost O(1).
 
 Nothing is ever changed in place: a node that grows gets one more version, at the end. What a graph wrote since it was
-created or forked is its trunk, and a fork is a link to a prefix of trunks, as in `adapters.store`: a node is its newest
+created or forked is its trunk, and a fork is a link to a prefix of trunks (`adapters.forks`): a node is its newest
 version in what a graph sees, so neither side of a fork ever sees what the other writes later.
 
 Relations and chunks hang on entities. A search ranks five ways, and fuses these by reciprocal rank:
@@ -13,17 +13,17 @@ Relations and chunks hang on entities. A search ranks five ways, and fuses these
 
 from __future__ import annotations
 
-import copy
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, Self, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from adapters import dense
+from adapters.forks import Forks, Prefix
 from adapters.ranking import Hit, fuse
 from simulator.events import MemoryRecord
 
@@ -65,26 +65,19 @@ class _Trunk:
         self.versions: dict[Key, array[int]] = {}
         self.hanging: dict[Key, array[int]] = {}
 
-
-class _Prefix(NamedTuple):
-    """The first `length` versions of a trunk, after the `before` versions of `base`."""
-
-    base: _Prefix | None
-    trunk: _Trunk
-    length: int
-    before: int
+    def __len__(self) -> int:
+        return len(self.nodes)
 
 
-class Graph:
+class Graph(Forks[_Trunk]):
     """Nodes by key, searchable, with O(1) forks. `dimensions`: length of the nodes' vectors. Write from one thread; a
     fork may be read in another thread meanwhile."""
 
-    __slots__ = ("_base", "_dimensions", "_own")
+    __slots__ = ("_dimensions",)
 
     def __init__(self, dimensions: int) -> None:
+        super().__init__()
         self._dimensions = dimensions
-        self._base: _Prefix | None = None
-        self._own: _Trunk | None = None
 
     def add(self, nodes: Sequence[Node], vectors: NDArray[np.float32]) -> None:
         """Write versions, new or of nodes that are there, with one vector each."""
@@ -105,18 +98,6 @@ class Graph:
             trunk.versions.setdefault(node.key, array("I")).append(position)
             for entity in on:
                 trunk.hanging.setdefault(entity, array("I")).append(position)
-
-    def fork(self) -> Self:
-        """A graph with the same nodes; later writes on either side stay there. O(1) in time and memory."""
-        child = copy.copy(self)
-        child._base = self._tip()
-        child._own = None
-        return child
-
-    def __len__(self) -> int:
-        """How many versions there are."""
-        tip = self._tip()
-        return tip.before + tip.length if tip else 0
 
     def __iter__(self) -> Iterator[Node]:
         """The newest version of each node, in the order of these versions."""
@@ -154,22 +135,6 @@ class Graph:
 
     # --- what is seen -----------------------------------------------------------------------------------------
 
-    def _tip(self) -> _Prefix | None:
-        if self._own is None:
-            return self._base
-        before = self._base.before + self._base.length if self._base else 0
-        return _Prefix(self._base, self._own, len(self._own.nodes), before)
-
-    def _newest_first(self) -> Iterator[_Prefix]:
-        prefix = self._tip()
-        while prefix is not None:
-            yield prefix
-            prefix = prefix.base
-
-    def _parts(self) -> list[_Prefix]:
-        """Oldest first."""
-        return list(self._newest_first())[::-1]
-
     def _row(self, key: Key) -> int | None:
         """Which of all versions a node's newest is."""
         for part in self._newest_first():
@@ -177,7 +142,7 @@ class Graph:
                 return part.before + position
         return None
 
-    def _hanging(self, entity: Key, parts: Sequence[_Prefix]) -> Iterator[int]:
+    def _hanging(self, entity: Key, parts: Sequence[Prefix[_Trunk]]) -> Iterator[int]:
         """The newest versions of what hangs on an entity."""
         for part in parts:
             positions = part.trunk.hanging.get(entity, _NONE)
@@ -200,7 +165,7 @@ class Graph:
 class _Rows:
     """All versions that a graph sees, by their place."""
 
-    def __init__(self, parts: Sequence[_Prefix]) -> None:
+    def __init__(self, parts: Sequence[Prefix[_Trunk]]) -> None:
         self._parts = parts
         self._starts = [part.before for part in parts]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Sequence
-from typing import Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 import anyio.to_thread
 
@@ -31,19 +31,20 @@ class SessionMemory:
     What is ranked by are the turns without their speakers, who are in the records' texts.
     """
 
-    __slots__ = ("_context", "_embedder", "_index", "_ranking", "_store", "_top_k")
+    __slots__ = ("_context", "_embedder", "_index", "_store", "_top_k")
+
+    ranking: ClassVar[Ranking]
 
     def __init__(
-        self, context: LaneContext, *, ranking: Ranking, embedder: Embedder | None, top_k: int | None
+        self, context: LaneContext, encoder: Embedder | None = None, *, top_k: int | None = None
     ) -> None:
         if top_k is not None and top_k < 1:
             raise ConfigError(f"top_k must be at least 1, not {top_k}")
         self._context = context
-        self._ranking = ranking
-        self._embedder = embedder
+        self._embedder = encoder
         self._top_k = context.top_k if top_k is None else top_k
         self._store = Store()
-        self._index = SessionIndex(dimensions=embedder.dimensions if embedder else 0)
+        self._index = SessionIndex(dimensions=encoder.dimensions if encoder else 0)
 
     async def prepare(self) -> None:
         """Load the encoder's model."""
@@ -68,11 +69,11 @@ class SessionMemory:
         vector = (await self._embedder.embed([query]))[0] if self._embedder else None
 
         def rank() -> list[Hit]:
-            if self._ranking == "recency":
+            if self.ranking == "recency":
                 return SessionIndex.recency(len(store), self._top_k)
             if vector is None:
                 return index.lexical(query, len(index), self._top_k)
-            if self._ranking == "dense":
+            if self.ranking == "dense":
                 return index.dense(vector, len(index), self._top_k)
             return index.fused(query, vector, len(index), self._top_k)
 
@@ -89,7 +90,7 @@ class SessionMemory:
 
     async def _add(self, record: MemoryRecord, turns: Sequence[str]) -> Delta:
         vectors = await self._embedder.embed(turns) if self._embedder else None
-        if self._ranking != "recency":
+        if self.ranking != "recency":
             self._index.add(turns, vectors)
         self._store.add([record])
         vector_bytes = self._embedder.dimensions * _VECTOR_ITEM_BYTES if self._embedder else 0
@@ -111,39 +112,38 @@ class RecencyMemory(SessionMemory):
     run's own unless given."""
 
     capabilities = Capabilities(answers="run", exempt={"retrieval": "it names the newest, whatever is asked"})
+    ranking = "recency"
     __slots__ = ()
-
-    def __init__(self, context: LaneContext, *, top_k: int | None = None) -> None:
-        super().__init__(context, ranking="recency", embedder=None, top_k=top_k)
 
 
 class Bm25Memory(SessionMemory):
     """Stores whole segments; answers with the first by BM25 over stemmed English terms. `top_k`: as in recency."""
 
     capabilities = Capabilities(answers="run", exempt={"chinese": "its terms are stemmed English"})
+    ranking = "bm25"
     __slots__ = ()
 
-    def __init__(self, context: LaneContext, *, top_k: int | None = None) -> None:
-        super().__init__(context, ranking="bm25", embedder=None, top_k=top_k)
 
+class DenseMemory(SessionMemory):
+    """Stores whole segments; answers with those the mean of whose observations' vectors is nearest. `embedder`: the
+    configured embeddings model that makes the vectors; by default an encoder of our own that needs none. `top_k`: as in
+    recency."""
 
-class _EmbeddedMemory(SessionMemory):
-    """Each turn is embedded, all of a segment's in one call; what is kept is the mean of a segment's vectors."""
-
+    ranking: ClassVar[Ranking] = "dense"
     __slots__ = ()
 
     def __init__(
         self,
         context: LaneContext,
-        encoder: Embedder | None,
+        encoder: Embedder | None = None,
         *,
-        ranking: Ranking,
-        embedder: str,
-        top_k: int | None,
+        embedder: str = "",
+        top_k: int | None = None,
     ) -> None:
+        # each turn is embedded, all of a segment's in one call; what is kept is the mean of its vectors
         if embedder:
             encoder = context.embedder(embedder)
-        super().__init__(context, ranking=ranking, embedder=encoder or default_embedder(), top_k=top_k)
+        super().__init__(context, encoder or default_embedder(), top_k=top_k)
 
     @staticmethod
     def capabilities(*, embedder: str = "", **_: object) -> Capabilities:
@@ -151,39 +151,12 @@ class _EmbeddedMemory(SessionMemory):
         return Capabilities(answers="run", embedder=embedder)
 
 
-class DenseMemory(_EmbeddedMemory):
-    """Stores whole segments; answers with those the mean of whose observations' vectors is nearest. `embedder`: the
-    configured embeddings model that makes the vectors; by default an encoder of our own that needs none. `top_k`: as in
-    recency."""
-
-    __slots__ = ()
-
-    def __init__(
-        self,
-        context: LaneContext,
-        encoder: Embedder | None = None,
-        *,
-        embedder: str = "",
-        top_k: int | None = None,
-    ) -> None:
-        super().__init__(context, encoder, ranking="dense", embedder=embedder, top_k=top_k)
-
-
-class HybridMemory(_EmbeddedMemory):
+class HybridMemory(DenseMemory):
     """Stores whole segments; answers with the first by bm25 and dense, fused by reciprocal rank. `embedder`, `top_k`:
     as in dense."""
 
+    ranking = "hybrid"
     __slots__ = ()
-
-    def __init__(
-        self,
-        context: LaneContext,
-        encoder: Embedder | None = None,
-        *,
-        embedder: str = "",
-        top_k: int | None = None,
-    ) -> None:
-        super().__init__(context, encoder, ranking="hybrid", embedder=embedder, top_k=top_k)
 
 
 def said(observation: ObservationEvent) -> str:
