@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
 
-from adapters.memory import Answer, Delta, Interaction, MemorySystem, Preparable, Request, Segment
+from adapters.memory import Answer, Copyable, Delta, Interaction, MemorySystem, Preparable, Request, Segment
 from simulator.events import RetrievedRecord
 
 
@@ -84,9 +84,11 @@ class SessionValued:
     @property
     def directory(self) -> Path:
         """Of a memory that is copied; AttributeError for others, so that this is not taken for one."""
-        found: Path = self._memory.directory  # type: ignore[attr-defined]
-        return found
+        if isinstance(self._memory, Copyable):
+            return self._memory.directory
+        raise AttributeError("directory")
 
     async def flush(self) -> None:
         """Of a memory that is copied."""
-        await self._memory.flush()  # type: ignore[attr-defined]
+        assert isinstance(self._memory, Copyable)  # nobody else is asked to
+        await self._memory.flush()

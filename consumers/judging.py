@@ -47,7 +47,7 @@ from simulator.log.protocol import Log, TopicPartition
 from simulator.outbox import Outbox, Ticket
 from simulator.ownership import Ownership
 from simulator.protocols.tally import Tally
-from simulator.protocols.trajectory import STEPS, trajectory_id
+from simulator.protocols.trajectory import STEPS, newer_record, trajectory_id
 from simulator.topics import Recorder, Topics, partition_of, wall_us
 from simulator.waits import JUDGE_ROLE
 
@@ -357,7 +357,7 @@ def segments_of(retrieved: Iterable[RetrievedRecord], segment_ends_us: Sequence[
 
 def _is_in_place(response: ResponseEvent, anchor: Subject) -> bool:
     """As the conductor sees it, save that it knows what was asked when. What it buries must not be judged either."""
-    if any(found.event_time_us > response.event_time_us for found in response.retrieved):
+    if newer_record(response) is not None:
         return False
     name = response.phase if response.arm == "committed" else f"{response.phase}-{response.arm}"
     return (response.as_of, response.event_time_us, response.step) == (

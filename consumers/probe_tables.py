@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from consumers.scores import ChoiceRate, GroupScore, MetricMean, MetricRate, Scores
-from consumers.tables import bytes_shown, mean_shown, new_table, seconds_shown, system_name
+from consumers.tables import bytes_shown, judged_shown, mean_shown, new_table, seconds_shown, system_name
 from simulator.events import Metric, ProbeMetric
 
 PROBE_TITLES: Final[Mapping[Metric, str]] = {
@@ -131,12 +131,8 @@ def _score(score: MetricRate | MetricMean | None) -> str:
             value, counted = score.rate, f"{score.passed}/{score.judged}"
         case MetricMean():
             value, counted = score.value, str(score.n)
-    shown = f"{'–' if value is None else f'{value:.1%}'} ({counted})"
-    return f"{shown}\n{score.unjudged} unjudged" if score.unjudged else shown
+    return judged_shown(value, counted, score.unjudged)
 
 
 def _group(score: GroupScore | None) -> str:
-    if score is None:
-        return "–"
-    shown = f"{'–' if score.value is None else f'{score.value:.1%}'} ({score.n})"
-    return f"{shown}\n{score.unjudged} unjudged" if score.unjudged else shown
+    return "–" if score is None else judged_shown(score.value, score.n, score.unjudged)

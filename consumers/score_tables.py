@@ -8,7 +8,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, get_args
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -25,7 +25,15 @@ from consumers.probe_tables import (
     probe_table,
 )
 from consumers.scores import LABELS, MAIN_METRICS, Cost, GroupRate, MetricRate, Row, Scores
-from consumers.tables import DAGGER, bytes_shown, mean_shown, new_table, seconds_shown, system_name
+from consumers.tables import (
+    DAGGER,
+    bytes_shown,
+    judged_shown,
+    mean_shown,
+    new_table,
+    seconds_shown,
+    system_name,
+)
 from simulator.errors import ConfigError
 from simulator.events import Means, Metric, ProbeMetric
 from simulator.files import write_whole
@@ -41,8 +49,7 @@ METRIC_TITLES: Final[Mapping[Metric, str]] = {
     **{metric: title.replace("\n", " ") for metric, title in PROBE_TITLES.items()},
 }
 
-GroupName = Literal["third", "type", "subject"]
-_GROUPS: Final[Mapping[GroupName, tuple[str, Callable[[Scores], Sequence[GroupRate]]]]] = {
+_GROUPS: Final[Mapping[str, tuple[str, Callable[[Scores], Sequence[GroupRate]]]]] = {
     "third": ("Early, middle and late thirds of each stream", lambda scores: scores.thirds),
     "type": ("By evidence type", lambda scores: scores.by_evidence_type),
     "subject": ("By subject", lambda scores: scores.by_subject),
@@ -256,7 +263,7 @@ def ablation_table(scores: Scores) -> Table:
     return table
 
 
-def group_table(scores: Scores, group: GroupName) -> Table:
+def group_table(scores: Scores, group: str) -> Table:
     """The metrics by group, below each system's name."""
     title, rates_of = _GROUPS[group]
     titles = [METRIC_TITLES[metric].replace(" ", "\n", 1) for metric in MAIN_METRICS]
@@ -282,10 +289,7 @@ def render(scores: Scores, groups: Sequence[str] = ()) -> RenderableType:
         raise ConfigError(
             f"{scores.run} can't be split by {', '.join(unknown)}: there is {', '.join(known) or 'nothing yet'}"
         )
-    tables = [
-        probe_group_table(scores, group) if of_probes else group_table(scores, group)  # type: ignore[arg-type]
-        for group in groups
-    ]
+    tables = [(probe_group_table if of_probes else group_table)(scores, group) for group in groups]
     if scores.ablation:
         tables.insert(0, ablation_table(scores))
     parts: list[RenderableType] = [_unwrapped(summary_lines(scores))]
@@ -400,9 +404,7 @@ def _unwrapped(lines: Sequence[str]) -> Text:
 
 
 def _rate(rate: MetricRate | GroupRate) -> str:
-    shown = "–" if rate.rate is None else f"{rate.rate:.1%}"
-    counted = f"{shown} ({rate.passed}/{rate.judged})"
-    return f"{counted}\n{rate.unjudged} unjudged" if rate.unjudged else counted
+    return judged_shown(rate.rate, f"{rate.passed}/{rate.judged}", rate.unjudged)
 
 
 def money(amount: float) -> str:

@@ -41,6 +41,12 @@ def mean_shown(amount: Amount | None, shown: Callable[[float], str]) -> str:
     return "–" if amount is None else shown(amount.mean)
 
 
+def judged_shown(value: float | None, counted: object, unjudged: int) -> str:
+    """A rate or a mean with what it stands on and, below it, what could not be judged."""
+    shown = f"{'–' if value is None else f'{value:.1%}'} ({counted})"
+    return f"{shown}\n{unjudged} unjudged" if unjudged else shown
+
+
 def bytes_shown(count: float) -> str:
     """`1,204 B`."""
     return f"{count:,.0f} B"

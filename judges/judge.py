@@ -55,6 +55,11 @@ class Judgment(msgspec.Struct, frozen=True, kw_only=True):
     value: float | None = None
 
 
+def outcome_of(value: float) -> Outcome:
+    """A mean passes where its value is 1, the whole of it."""
+    return "pass" if value == 1.0 else "fail"
+
+
 class Judge(Protocol[C_contra]):
     """Judges cases of some metrics. What it raises is retried by its own means; what escapes makes the case
     unjudged with that reason."""

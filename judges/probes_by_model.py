@@ -8,7 +8,7 @@ from adapters.model import Model
 from adapters.prompt import PromptLanguage
 from judges.apm import Judged, gated_score, read_decision
 from judges.choice import answered, read_letter
-from judges.judge import Judge, Judgment, ProbeCase
+from judges.judge import Judge, Judgment, ProbeCase, outcome_of
 from judges.rating import ProbeJudge, UnratedError
 from judges.rubrics import RatedMetric, RatingCase
 from simulator.events import Metric
@@ -76,7 +76,7 @@ class GatedJudge:
                 scores={**judgment.scores, **scores, **rated},
             )
         value = gated_score(judged) / 100
-        return Judgment(outcome="pass" if value == 1.0 else "fail", value=value, scores=scores)
+        return Judgment(outcome=outcome_of(value), value=value, scores=scores)
 
 
 def model_probe_judges(
@@ -107,7 +107,7 @@ async def _rate(
     except UnratedError as failure:
         return Judgment(outcome="unjudged", reason=failure.reason, votes=failure.votes), None
     judgment = Judgment(
-        outcome="pass" if found.value == 1.0 else "fail",
+        outcome=outcome_of(found.value),
         reason=found.reason,
         value=None if rated == "open_answer" else found.value,
         scores={"mark": float(found.mark), "agreement": found.agreement},

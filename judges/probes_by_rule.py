@@ -10,9 +10,9 @@ from typing import Final
 
 from judges.apm import read_decision
 from judges.choice import answered, read_letter
-from judges.judge import Judge, Judgment, ProbeCase
+from judges.judge import Judge, Judgment, ProbeCase, outcome_of
 from judges.retrieval import first_mentions, ndcg, recall_all, recall_any
-from simulator.events import Metric, Outcome
+from simulator.events import Metric
 
 _MEASURES: Final[Mapping[Metric, tuple[Callable[[Sequence[int], Collection[int], int], float], int]]] = {
     "recall_any@10": (recall_any, 10),
@@ -36,7 +36,7 @@ class RetrievalJudge:
         measure, k = _MEASURES[case.metric]
         ranked = first_mentions(case.segments)
         value = measure(ranked, case.probe.gold.segments, k)
-        return Judgment(outcome=_whole(value), value=value, scores={"ranked": float(len(ranked))})
+        return Judgment(outcome=outcome_of(value), value=value, scores={"ranked": float(len(ranked))})
 
 
 class ChoiceJudge:
@@ -78,7 +78,3 @@ class DecisionJudge:
 def probe_judges() -> tuple[Judge[ProbeCase], ...]:
     """All metrics of probes that need no model."""
     return (RetrievalJudge(), ChoiceJudge(), DecisionJudge())
-
-
-def _whole(value: float) -> Outcome:
-    return "pass" if value == 1.0 else "fail"

@@ -15,6 +15,7 @@ from adapters.metering import added
 from adapters.model import Model
 from adapters.prompt import Prompt, PromptLanguage, load_prompt
 from judges.by_model import JUDGE_PROMPTS
+from judges.judge import outcome_of
 from judges.rubrics import RUBRICS, Opinion, RatedMetric, RatingCase, empty, unanswerable
 from judges.votes import JUDGE_TEMPERATURE, ask_votes, failed_vote, failures, why_unjudged
 from simulator.errors import ModelError
@@ -90,7 +91,7 @@ class ProbeJudge:
             opinions.append(opinion)
             cast.append(
                 Vote(
-                    outcome="pass" if opinion.value == 1.0 else "fail",
+                    outcome=outcome_of(opinion.value),
                     value=opinion.value,
                     reason=opinion.reason,
                     judge=self._label,

@@ -30,7 +30,7 @@ from simulator.fair import FairQueue
 from simulator.protocols.questions import Answers
 from simulator.protocols.subjects import AnyTrajectory, new_trajectory
 from simulator.protocols.tally import Tally
-from simulator.protocols.trajectory import trajectory_id
+from simulator.protocols.trajectory import newer_record, trajectory_id
 from simulator.waits import Missing, missing_delta, missing_of
 
 
@@ -408,10 +408,9 @@ class Conductor:
 
 def _check_retrieved(response: ResponseEvent) -> None:
     """No record that a response rests on is newer than its task: invariant 3."""
-    for record in response.retrieved:
-        if record.event_time_us > response.event_time_us:
-            raise InvariantError(
-                f"{response.lane}: {response.phase} rests on record {record.id}, which is newer than the "
-                "task: its fork saw the future, or its event time is wrong",
-                (response.id,),
-            )
+    if (record := newer_record(response)) is not None:
+        raise InvariantError(
+            f"{response.lane}: {response.phase} rests on record {record.id}, which is newer than the "
+            "task: its fork saw the future, or its event time is wrong",
+            (response.id,),
+        )

@@ -22,6 +22,7 @@ from simulator.events import (
     Metric,
     ProbeEvent,
     ResponseEvent,
+    RetrievedRecord,
     Subject,
     TaskEvent,
     TaskPhase,
@@ -76,6 +77,11 @@ def input_of(event: Event) -> Input | None:
             return "committed"
         case _:
             return None
+
+
+def newer_record(response: ResponseEvent) -> RetrievedRecord | None:
+    """The first record that a response rests on that is newer than its task: there may be none (invariant 3)."""
+    return next((r for r in response.retrieved if r.event_time_us > response.event_time_us), None)
 
 
 class Trajectory(msgspec.Struct, Generic[S], kw_only=True):
