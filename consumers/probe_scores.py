@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -40,12 +40,7 @@ def with_probe_scores(scores: Scores, by_system: Mapping[str, Sequence[Row]]) ->
 
 def metric_scores(system: str, rows: Sequence[Row], *, privileged: bool) -> Iterator[MetricRate | MetricMean]:
     """Every metric that any row has, in the order of `ProbeMetric`."""
-    for metric in get_args(ProbeMetric):
-        marks = [row.marks[metric] for row in rows if metric in row.marks]
-        if not marks:
-            continue
-        judged = [mark for mark in marks if mark.outcome != "unjudged"]
-        unjudged = len(marks) - len(judged)
+    for metric, judged, unjudged in _by_metric(rows):
         if metric not in RATES:
             yield MetricMean(
                 system=system,
@@ -57,7 +52,7 @@ def metric_scores(system: str, rows: Sequence[Row], *, privileged: bool) -> Iter
             )
             continue
         passed = sum(mark.outcome == "pass" for mark in judged)
-        counted = {
+        counted: dict[str, Any] = {
             "system": system,
             "metric": metric,
             "passed": passed,
@@ -80,19 +75,25 @@ def group_scores(system: str, rows: Sequence[Row]) -> Iterator[GroupScore]:
         for by, group in row.groups.items():
             members[by, group].append(row)
     for (by, group), kept in sorted(members.items()):
-        for metric in get_args(ProbeMetric):
-            marks = [row.marks[metric] for row in kept if metric in row.marks]
+        for metric, judged, unjudged in _by_metric(kept):
+            yield GroupScore(
+                system=system,
+                by=by,
+                group=group,
+                metric=metric,
+                value=_mean(counted_value(metric, mark) for mark in judged),
+                n=len(judged),
+                unjudged=unjudged,
+            )
+
+
+def _by_metric(rows: Sequence[Row]) -> Iterator[tuple[Metric, list[Mark], int]]:
+    """Each metric that any row has, in the order of `ProbeMetric`: what was judged, and how many could not be."""
+    for metric in get_args(ProbeMetric):
+        marks = [row.marks[metric] for row in rows if metric in row.marks]
+        if marks:
             judged = [mark for mark in marks if mark.outcome != "unjudged"]
-            if marks:
-                yield GroupScore(
-                    system=system,
-                    by=by,
-                    group=group,
-                    metric=metric,
-                    value=_mean(counted_value(metric, mark) for mark in judged),
-                    n=len(judged),
-                    unjudged=len(marks) - len(judged),
-                )
+            yield metric, judged, len(marks) - len(judged)
 
 
 def findings(system: str, rows: Sequence[Row]) -> Iterator[Finding]:
@@ -146,8 +147,8 @@ def _online_and_offline(system: str, rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def _decisions(system: str, rows: Sequence[Row]) -> Iterator[Finding]:
-    judged = [found for row in rows if (found := _judged(row)) is not None]
-    balanced = balanced_accuracy(judged)
+    judged = [(row, found) for row in rows if (found := _judged(row)) is not None]
+    balanced = balanced_accuracy(found for _, found in judged)
     yield Finding(
         system=system,
         name="decision_balanced_accuracy",
@@ -160,11 +161,7 @@ def _decisions(system: str, rows: Sequence[Row]) -> Iterator[Finding]:
             **({} if balanced.silent.value is None else {"silent_rate": balanced.silent.value}),
         },
     )
-    rated = [
-        found
-        for row, found in ((row, _judged(row)) for row in rows)
-        if found is not None and row.marks.get("gated_score", _UNJUDGED).outcome != "unjudged"
-    ]
+    rated = [found for row, found in judged if row.marks.get("gated_score", _UNJUDGED).outcome != "unjudged"]
     if rated:
         quality = response_quality(rated)
         value = None if quality.value is None else quality.value / 100

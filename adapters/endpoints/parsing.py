@@ -69,6 +69,11 @@ def parse(text: str, kind: type[T]) -> T:
             continue
         if found not in fitting:
             fitting.append(found)
+    return _only(fitting, reasons)
+
+
+def _only(fitting: list[T], reasons: list[str]) -> T:
+    """The one value that fits. `reasons`: why others don't. Raises UnfitError."""
     if not fitting:
         raise UnfitError(reasons[0] if reasons else "there is no whole JSON value in it")
     if len(fitting) > 1:
@@ -98,11 +103,8 @@ def json_text(text: str, schema: dict[str, Any]) -> str:
             reasons.append(reason)
         elif found not in fitting:
             fitting.append(found)
-    if not fitting:
-        raise UnfitError(reasons[0] if reasons else "there is no whole JSON value in it")
-    if len(fitting) > 1:
-        raise UnfitError(f"there are {len(fitting)} different values in it, and one is wanted")
-    return text if alone else json.dumps(fitting[0], ensure_ascii=False)
+    found = _only(fitting, reasons)
+    return text if alone else json.dumps(found, ensure_ascii=False)
 
 
 def _misfit(value: Any, schema: dict[str, Any]) -> str:
