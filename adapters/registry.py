@@ -145,7 +145,7 @@ def open_system(spec: str | SystemSpec, context: LaneContext) -> MemorySystem:
 
 def capabilities(spec: str | SystemSpec) -> Capabilities:
     """What a system declares; one that a package brings is another implementation with each version of it. Raises
-    ConfigError where it is unknown or can't be imported."""
+    ConfigError where it is unknown, can't be imported or does not take an option as it is given."""
     spec = parse_spec(spec) if isinstance(spec, str) else spec
     declared = _declared(spec, _class_of(spec))
     if ":" in spec.name or spec.name in _NAMED or declared.implementation:
@@ -154,9 +154,15 @@ def capabilities(spec: str | SystemSpec) -> Capabilities:
 
 
 def _declared(spec: SystemSpec, cls: type[MemorySystem]) -> Capabilities:
-    declared = getattr(cls, "capabilities", Capabilities())
+    declared, options = getattr(cls, "capabilities", Capabilities()), _convert_options(spec, cls)
     if callable(declared):
-        declared = declared(**_convert_options(spec, cls))
+        try:
+            declared = declared(**options)
+        except InputError:
+            raise
+        except Exception as error:
+            reason = f"{spec.name}.capabilities could not be asked: {_one_line(error)}"
+            raise ConfigError(f"{spec.label}: {reason}") from error
     if not isinstance(declared, Capabilities):
         raise ConfigError(
             f"{spec.label}: {spec.name}.capabilities must be a Capabilities object, or give one"

@@ -6,12 +6,12 @@ segments in which they lie, each once, where its best record stands.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
 
 from adapters.memory import Answer, Copyable, Delta, Interaction, MemorySystem, Preparable, Request, Segment
 from simulator.events import RetrievedRecord
+from simulator.eventtime import segment_of
 
 
 class SessionTexts:
@@ -31,11 +31,11 @@ class SessionTexts:
     def whole(self, retrieved: Iterable[RetrievedRecord], now_us: int) -> list[RetrievedRecord]:
         """The segments of some records, as records. What lies in none that has ended by now (a conversation, or a
         record with the time at which the newest segment ended) stays as it is: other branches may have gone on."""
-        ended = bisect_right(self._ends_us, now_us)
+        under_way = segment_of(now_us, self._ends_us)
         found: dict[str, RetrievedRecord] = {}
         for record in retrieved:
-            segment = bisect_right(self._ends_us, record.event_time_us)
-            if segment >= ended:
+            segment = segment_of(record.event_time_us, self._ends_us)
+            if segment >= under_way:
                 found.setdefault(record.id, record)
                 continue
             session = RetrievedRecord(

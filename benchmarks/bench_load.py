@@ -3,9 +3,9 @@
     python benchmarks/bench_load.py pacing [--seconds 60] [--log kafka://host:port]
     python benchmarks/bench_load.py rates [--seconds 6] [--wearers 1 2 6] [--log kafka://host:port]
 
-pacing: 5,000 observations a second into the null agent: how late they were handed to the log, how many came, and what
-each process took. rates: a sweep for the most observations a second at which no lane falls ever further behind, and
-what each process took there.
+pacing: 5,000 observations a second into the null agent: how late they were handed to the log and read by the agent, how
+many came, and what each process took; then the same with --real-time, where that is permitted. rates: a sweep for the
+most observations a second at which no lane falls ever further behind, and what each process took there.
 
 Without --log everything is on SQLite, and again on a Kafka broker of its own (Java and Maven are needed).
 """
@@ -27,10 +27,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from dev.kafka.brokers import start
+from simulator.load.machine import may_run_in_real_time
 
 DATA = "synthetic:wearers=6"
 PACE = 5000
-WARM_S = 20
+WARM_S = 120
+"""A broker's virtual machine that has just begun compiles for minutes, beside what is measured."""
 
 
 def load(*arguments: object) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def load(*arguments: object) -> dict[str, Any]:
         ended = subprocess.run(
             [sys.executable, "-m", "egostream", *map(str, command)],
             stdout=subprocess.PIPE,
-            cwd=Path(__file__).parent,
+            cwd=Path(__file__).parents[1],
             check=False,
         )
     if not ended.stdout:
@@ -74,17 +76,19 @@ def pacing(seconds: float, log: str | None) -> None:
     with logs(log) as known:
         for name, options in known:
             asked = ["--data", DATA, "--wearers", 1, "--observations-per-second", PACE, "--agents", 1]
-            if options:  # a broker's virtual machine that has just begun compiles for many seconds
+            if options:
                 load("null", *asked, "--duration", WARM_S, *options)
-            report = load("null", *asked, "--duration", seconds, *options)
-            late = report["pacing"]
-            print(
-                f"{name}: {late['n']:,} of {report['observations']:,} observations, {report['unfinished']} segments "
-                f"unfinished; late by p50 {late['p50_us'] / 1e3:.1f} ms, p90 {late['p90_us'] / 1e3:.1f}, "
-                f"p99 {late['p99_us'] / 1e3:.1f} ({late['p99_us'] / 5e3:.2f} of 5 ms), max {late['max_us'] / 1e3:.1f}; "
-                f"{shares(report)} of a core",
-                flush=True,
-            )
+            for real_time in [[], ["--real-time"]] if may_run_in_real_time() else [[]]:
+                report = load("null", *asked, "--duration", seconds, *options, *real_time)
+                late, read = report["pacing"], report["stages"]["read"]
+                print(
+                    f"{' '.join([name, *real_time])}: {late['n']:,} of {report['observations']:,} observations, "
+                    f"{report['unfinished']} segments unfinished; late by p50 {late['p50_us'] / 1e3:.1f} ms, "
+                    f"p90 {late['p90_us'] / 1e3:.1f}, p99 {late['p99_us'] / 1e3:.1f} "
+                    f"({late['p99_us'] / 5e3:.2f} of 5 ms), max {late['max_us'] / 1e3:.1f}; segments read: "
+                    f"p50 {read['p50_us'] / 1e3:.1f}, p99 {read['p99_us'] / 1e3:.1f}; {shares(report)} of a core",
+                    flush=True,
+                )
 
 
 def rates(seconds: float, wearers: list[int], log: str | None) -> None:
@@ -100,7 +104,9 @@ def rates(seconds: float, wearers: list[int], log: str | None) -> None:
                 if kept is None:
                     print(f"{name}, {count} wearers: nothing kept", flush=True)
                     continue
-                report = next(p["report"] for p in found["points"] if p["value"] == kept["value"])
+                report = next(
+                    p["report"] for p in found["points"] if p["kept"] and p["value"] == kept["value"]
+                )
                 print(
                     f"{name}, {count} wearers: {kept['value']:,.0f} observations/s "
                     f"(kept in {kept['kept_times']} of {kept['of']}); {shares(report)} of a core",

@@ -28,6 +28,8 @@ from simulator.events import (
     CommittedEvent,
     FeedbackEvent,
     LaneEvent,
+    LaneRebuiltEvent,
+    LoadCutShortEvent,
     Means,
     ObservationEvent,
     ReadyEvent,
@@ -148,6 +150,8 @@ class _Agent:
         self.closed: dict[str, set[str]] = {}
         """Lane → trajectories that have ended."""
         self.released: dict[str, int] = {}
+        self.rebuilds: dict[str, int] = {}
+        """Lane → how often its memory was built again."""
         self.said_s = 0.0
         """When it last said that it is there."""
         # All agents read the same records: one of them buries what can't be used, so that it is buried once.
@@ -205,7 +209,8 @@ class _Agent:
         streams = [s for s in self.started.streams if self.partition[s] in gained]
         await self._read_control()
         names = {stream: f"{self.system}@{stream}" for stream in streams}
-        histories = await read_histories(self.log, self.started, self.closed, self.released, names.values())
+        known = (self.closed, self.released, self.rebuilds)
+        histories = await read_histories(self.log, self.started, *known, names.values())
         for stream, name in names.items():
             await tasks.start(self._run_lane, stream, name, histories[name])
 
@@ -265,6 +270,7 @@ class _Agent:
                 began_us = wall_us()
                 with metered() as meter:
                     delta = await lane.ingest(segment, closed_id)
+                self._say_rebuilt(lane, ticket)
                 ended_us = wall_us()
                 # at once, and before the delta is out: who has read it may ask
                 stamps = {"snapshot_us": wall_us()} if lane.keep_newest(segment) else {}
@@ -299,6 +305,7 @@ class _Agent:
                     result = await lane.commit(event)
                 elif event.type == "revise":
                     result = await lane.answer_feedback(event)
+            self._say_rebuilt(lane, ticket)
             ended_us = wall_us()
         if result is None:
             self.outbox.offsets.done(ticket)
@@ -315,6 +322,11 @@ class _Agent:
                 stamps["first_token_us"] = min(began_us + round(first_s * 1e6), ended_us)
             self.outbox.put(result, ticket, **stamps, **meter.headers())
 
+    def _say_rebuilt(self, lane: Lane, ticket: Ticket) -> None:
+        """Before any other task can go on: what it writes is then in the log no sooner than this."""
+        for event in lane.rebuilt():
+            self.outbox.put(event, owner=ticket[0].partition)
+
     async def _follow_control(self, tasks: TaskGroup) -> None:
         async for event, _ in followed(self.log, self.started.run, [self.topics.control]):
             self._note(event)
@@ -323,7 +335,7 @@ class _Agent:
                 running.tasks.start_soon(running.lane.release, event.segment)
             elif isinstance(event, TrajectoryClosedEvent) and (running := self._running(event)):
                 running.tasks.start_soon(running.lane.end_trajectory, event.trajectory)
-            elif isinstance(event, RunEndedEvent):
+            elif isinstance(event, RunEndedEvent | LoadCutShortEvent):
                 await self.outbox.flush()
                 tasks.cancel_scope.cancel()
 
@@ -340,5 +352,7 @@ class _Agent:
     def _note(self, event: AnyEvent) -> None:
         if isinstance(event, SegmentReleasedEvent):
             self.released[event.lane] = max(self.released.get(event.lane, -1), event.segment)
+        elif isinstance(event, LaneRebuiltEvent):
+            self.rebuilds[event.lane] = max(self.rebuilds.get(event.lane, 0), event.rebuild)
         elif isinstance(event, TrajectoryClosedEvent) and event.lane.partition("@")[0] == self.system:
             self.closed.setdefault(event.lane, set()).add(event.trajectory)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -27,4 +27,9 @@ def amount(values: Iterable[int], unit: int = 1) -> Amount | None:
 
 def by_count(reasons: Iterable[str]) -> dict[str, int]:
     """Reason → number, the commonest first, then by name."""
-    return dict(sorted(Counter(reasons).items(), key=lambda item: (-item[1], item[0])))
+    return commonest_first(Counter(reasons))
+
+
+def commonest_first(counts: Mapping[str, int]) -> dict[str, int]:
+    """The same, the commonest first, then by name."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from consumers.amounts import by_count
-from consumers.scores import LABELS, MAIN_METRICS, Ablation, GroupRate, Label, Labels, Mark, MetricRate, Row
+from consumers.scores import LABELS, MAIN_METRICS, Ablation, Label, Labels, Mark, MetricRate, Row
 from simulator.events import Metric, Outcome
 
 
@@ -43,47 +45,21 @@ def failure_label(marks: Mapping[Metric, Mark]) -> tuple[Label | None, str]:
 
 def metric_rates(system: str, privileged: bool, rows: Sequence[Row]) -> list[MetricRate]:
     """Fidelity, IEU, FI and FUR of one system's rows."""
-    rates = []
-    for metric in MAIN_METRICS:
-        passed, judged, unjudged, rate = _count(rows, metric)
-        rates.append(
-            MetricRate(
-                system=system,
-                metric=metric,
-                passed=passed,
-                judged=judged,
-                unjudged=unjudged,
-                rate=rate,
-                privileged=privileged,
-            )
-        )
-    return rates
+    return [replace(rate, privileged=privileged) for rate in _rates(system, rows)]
 
 
 def group_rates(
     by_system: Mapping[str, Sequence[Row]], groups: Iterable[str], group_of: Callable[[Row], str]
-) -> tuple[GroupRate, ...]:
+) -> tuple[MetricRate, ...]:
     """Every metric by system and group, groups in the order given, empty ones with denominator 0."""
-    rates = []
+    rates: list[MetricRate] = []
     groups = tuple(groups)
     for system, rows in by_system.items():
         members: dict[str, list[Row]] = {group: [] for group in groups}
         for row in rows:
             members[group_of(row)].append(row)
         for group, kept in members.items():
-            for metric in MAIN_METRICS:
-                passed, judged, unjudged, rate = _count(kept, metric)
-                rates.append(
-                    GroupRate(
-                        system=system,
-                        group=group,
-                        metric=metric,
-                        passed=passed,
-                        judged=judged,
-                        unjudged=unjudged,
-                        rate=rate,
-                    )
-                )
+            rates.extend(replace(rate, group=group) for rate in _rates(system, kept))
     return tuple(rates)
 
 
@@ -117,7 +93,15 @@ def commit_ablation(system: str, rows: Sequence[Row]) -> Ablation:
     )
 
 
-def _count(rows: Sequence[Row], metric: Metric) -> tuple[int, int, int, float | None]:
-    outcomes = Counter(row.marks[metric].outcome for row in rows if metric in row.marks)
-    judged = outcomes["pass"] + outcomes["fail"]
-    return outcomes["pass"], judged, outcomes["unjudged"], outcomes["pass"] / judged if judged else None
+def _rates(system: str, rows: Sequence[Row]) -> Iterator[MetricRate]:
+    for metric in MAIN_METRICS:
+        outcomes = Counter(row.marks[metric].outcome for row in rows if metric in row.marks)
+        judged = outcomes["pass"] + outcomes["fail"]
+        yield MetricRate(
+            system=system,
+            metric=metric,
+            passed=outcomes["pass"],
+            judged=judged,
+            unjudged=outcomes["unjudged"],
+            rate=outcomes["pass"] / judged if judged else None,
+        )

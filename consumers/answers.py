@@ -75,13 +75,15 @@ class AnswerTimes(msgspec.Struct, frozen=True, kw_only=True):
 class AnswersReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a load's questions came to. `on`: system → what they are answered on: a `fork` of the newest snapshot, or
     the one memory in `turn` with its ingest; `unknown` of agents that are not ours. `snapshot`: how long the fork after
-    each ingest took. `ratios`: stage → loaded by idle."""
+    each ingest took. `ratios`: stage → loaded by idle. `error_us`: stage → how far off its values may be, where another
+    clock took its stamps."""
 
     on: dict[str, AnsweredOn]
     loaded: AnswerTimes
     idle: AnswerTimes
     ratios: dict[str, Ratio]
     snapshot: Percentiles | None
+    error_us: dict[str, float] = {}
 
 
 class _Question(msgspec.Struct):
@@ -137,11 +139,14 @@ class AnswersFold:
         name = question_of(trajectory, self._questions)
         return None if name is None else self._of.setdefault(name.number, _Question(name.lane))
 
-    def report(self, ahead_us: Mapping[str, float | None], *, conductor: bool = True) -> AnswersReport:
+    def report(
+        self, ahead_us: Mapping[str, float | None], *, error_us: float = 0.0, conductor: bool = True
+    ) -> AnswersReport:
         """What came of all that was fed.
 
         `ahead_us`: lane → by how much its agent's clock is ahead of the asker's, which is the replayer's; None: nobody
-        knows. `conductor`: whether the conductor has that clock. What is not known to be of one clock has no latency.
+        knows. `error_us`: how far off that may be, at most; 0 of one clock. `conductor`: whether the conductor has that
+        clock. What is not known to be of one clock has no latency.
         """
         loaded, idle = (
             self._times(numbers, ahead_us, conductor=conductor)
@@ -166,7 +171,12 @@ class AnswersFold:
                     p50=_ratio(numbers.p50_us, base.p50_us), p99=_ratio(numbers.p99_us, base.p99_us)
                 )
         return AnswersReport(
-            on=on, loaded=loaded, idle=idle, ratios=ratios, snapshot=self._snapshot.percentiles()
+            on=on,
+            loaded=loaded,
+            idle=idle,
+            ratios=ratios,
+            snapshot=self._snapshot.percentiles(),
+            error_us=dict.fromkeys(_BY_AGENT, error_us) if error_us else {},
         )
 
     def _times(self, numbers: range, ahead_us: Mapping[str, float | None], *, conductor: bool) -> AnswerTimes:

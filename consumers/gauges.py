@@ -31,6 +31,7 @@ from simulator.events import (
     FeedbackEvent,
     LaneEvent,
     LaneFailedEvent,
+    LoadCutShortEvent,
     ObservationEvent,
     Outcome,
     ProcessSampleEvent,
@@ -147,12 +148,12 @@ class Gauges:
         self._last_us = dict.fromkeys(
             (REPLAYER_ROLE, CONDUCTOR_ROLE, JUDGE_ROLE, *map(agent_role, systems)), 0
         )
-        self._replayed = self._ended = False
+        self._replayed = self._ended = self._cut_short = False
 
     @property
     def over(self) -> bool:
         """Whether nothing of the run follows."""
-        return self._ended or (self._replayed and not self._started.systems)
+        return self._ended or self._cut_short or (self._replayed and not self._started.systems)
 
     # --- what comes in --------------------------------------------------------------------------------------
 
@@ -205,6 +206,8 @@ class Gauges:
                 self._replayed = True
             case RunEndedEvent():
                 self._ended = True
+            case LoadCutShortEvent():
+                self._cut_short = True
             case _:
                 pass
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 from hdrh.histogram import HdrHistogram
@@ -17,6 +17,8 @@ HIGHEST_US = 7 * 24 * 3600 * 1_000_000
 _DIGITS = 3
 _TICKS = 5
 """Lines of the percentile text for each halving of the distance to 100 %, as HdrHistogram's tools have it."""
+_ENOUGH: Final = {"p50_us": 2, "p90_us": 10, "p99_us": 100, "p999_us": 1000}
+"""Values of which a percentile is more than the greatest."""
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +34,13 @@ class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
     p999_us: int
     max_us: int
     histogram: str
+
+
+def fewest_of(field: str, of: Iterable[Percentiles | None]) -> int | None:
+    """How many values the one with the fewest has, where those are too few for this percentile (`p99_us`) to be more
+    than the greatest of them; None where all that hold any have enough."""
+    fewest = min((numbers.n for numbers in of if numbers is not None), default=None)
+    return fewest if fewest is not None and fewest < _ENOUGH.get(field, 0) else None
 
 
 class Histogram:

@@ -1,7 +1,8 @@
 """What the log already holds of a lane, so that a new owner rebuilds its memory and goes on where it was.
 
 Rebuilding means ingesting the stream again from its first segment. Nothing is answered or published twice:
-where a result is not the same each time, what the log holds wins over doing it again.
+where a result is not the same each time, what the log holds wins over doing it again. That a memory is not the same as
+the log says shows in its deltas (`consumers.rebuild`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from consumers.rebuild import Rebuild
 from simulator.events import (
     CommitEvent,
     CommittedEvent,
@@ -39,6 +41,8 @@ class LaneHistory(msgspec.Struct):
     """Segment → open trajectories that began there and fork its snapshot again."""
     commits: list[CommitEvent] = msgspec.field(default_factory=list)
     """Isolation `shared`: the commits that the one memory took, in their order."""
+    rebuild: Rebuild = msgspec.field(default_factory=Rebuild)
+    """What the memory comes to when it is built again, against what the log says of it."""
 
 
 async def read_histories(
@@ -46,13 +50,18 @@ async def read_histories(
     started: RunStartedEvent,
     closed: dict[str, set[str]],
     released: dict[str, int],
+    rebuilds: dict[str, int],
     lanes: Collection[str],
 ) -> dict[str, LaneHistory]:
-    """The past of some lanes. `closed` and `released` (lane → trajectories, lane → segment) are what the
-    control topic says and are shared with the histories: they go on growing."""
+    """The past of some lanes. `closed`, `released` and `rebuilds` (lane → trajectories, segment, number of the last
+    rebuild) are what the control topic says; the trajectories are shared with the histories: they go on growing."""
     topics = Topics.of(started.run)
     histories = {
-        lane: LaneHistory(closed=closed.setdefault(lane, set()), released=released.get(lane, -1))
+        lane: LaneHistory(
+            closed=closed.setdefault(lane, set()),
+            released=released.get(lane, -1),
+            rebuild=Rebuild(rebuilds.get(lane, 0) + 1),
+        )
         for lane in lanes
     }
     keys = {lane.encode() for lane in lanes}
@@ -65,12 +74,16 @@ async def read_histories(
             if isinstance(event, DeltaEvent) and event.lane in histories:
                 history = histories[event.lane]
                 history.deltas = max(history.deltas, event.segment + 1)
+                history.rebuild.expect(event)
                 continue
             if not isinstance(event, ResponseEvent | CommittedEvent | TaskEvent | CommitEvent):
                 continue
             history = histories[event.lane]
-            if isinstance(event, CommittedEvent) and event.error is None:
-                committed.add(event.trajectory)
+            if isinstance(event, CommittedEvent):
+                if event.error is None:
+                    committed.add(event.trajectory)
+                if started.isolation == "shared" or event.trajectory not in history.closed:
+                    history.rebuild.expect(event)
             if isinstance(event, CommitEvent):
                 commits.append(event)
             elif event.trajectory in history.closed:

@@ -10,9 +10,8 @@ again. What can't be decoded on the topics that both read is buried by the condu
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import anyio
@@ -35,19 +34,19 @@ from simulator.events import (
     ProbeEvent,
     ReadyEvent,
     ResponseEvent,
-    RetrievedRecord,
     RunEndedEvent,
     RunStartedEvent,
     Subject,
     TrajectoryClosedEvent,
     VerdictEvent,
 )
+from simulator.eventtime import segment_of
 from simulator.intake import check_readable, decode_records, followed, read_events
 from simulator.log.protocol import Log, TopicPartition
 from simulator.outbox import Outbox, Ticket
 from simulator.ownership import Ownership
 from simulator.protocols.tally import Tally
-from simulator.protocols.trajectory import STEPS, newer_record, trajectory_id
+from simulator.protocols.trajectory import STEPS, common_of, newer_record, trajectory_id
 from simulator.topics import Recorder, Topics, partition_of, wall_us
 from simulator.waits import JUDGE_ROLE
 
@@ -223,7 +222,8 @@ class _Judging:
         """What a response in its place is judged by."""
         if isinstance(subject, ProbeEvent):
             if event.phase == "R1":
-                segments = segments_of(event.retrieved, self.segment_ends_us[event.stream])
+                ends_us = self.segment_ends_us[event.stream]
+                segments = tuple(segment_of(found.event_time_us, ends_us) for found in event.retrieved)
                 for wanted in subject.metrics:
                     yield ProbeCase(
                         metric=wanted,
@@ -289,16 +289,8 @@ class _Judging:
     def _verdict(
         self, cause: LaneEvent, anchor: Subject, metric: Metric, judgment: Judgment, judge: str
     ) -> VerdictEvent:
-        trajectory = trajectory_id(cause.lane, anchor)
         return VerdictEvent(
-            id=f"{trajectory}/{metric}",
-            run=self.started.run,
-            stream=cause.stream,
-            event_time_us=cause.event_time_us,
-            as_of=cause.as_of,
-            causes=(cause.id,),
-            lane=cause.lane,
-            trajectory=trajectory,
+            **common_of(cause, trajectory_id(cause.lane, anchor), metric),
             anchor=anchor.anchor,
             metric=metric,
             outcome=judgment.outcome,
@@ -347,12 +339,6 @@ class _Judging:
                     self.early.pop(event.trajectory, None)
                 judgment = Judgment(outcome="unjudged", reason=event.reason)
                 self.outbox.put(self._verdict(event, anchor, metric, judgment, ""), owner=owner)
-
-
-def segments_of(retrieved: Iterable[RetrievedRecord], segment_ends_us: Sequence[int]) -> tuple[int, ...]:
-    """The segment of each record, by its time alone: what happens at the end of one is of the next, since a segment
-    begins where the one before it ends."""
-    return tuple(bisect_right(segment_ends_us, found.event_time_us) for found in retrieved)
 
 
 def _is_in_place(response: ResponseEvent, anchor: Subject) -> bool:

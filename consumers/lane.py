@@ -31,6 +31,7 @@ from simulator.events import (
     DeltaEvent,
     FeedbackEvent,
     Isolation,
+    LaneRebuiltEvent,
     ObservationEvent,
     Replayed,
     ResponseEvent,
@@ -41,6 +42,7 @@ from simulator.events import (
     Turn,
 )
 from simulator.intake import check_readable
+from simulator.protocols.trajectory import Common, common_of
 
 T = TypeVar("T")
 E = TypeVar("E", DeltaEvent, ResponseEvent, CommittedEvent)
@@ -83,6 +85,7 @@ class Lane:
         self._branches: dict[str, Branch] = {}
         self._first_token_s: dict[str, float] = {}
         """Id of a response → when its first token was there; until it is asked for."""
+        self._rebuilt: list[LaneRebuiltEvent] = []
 
     def alone(self) -> AbstractAsyncContextManager[None]:
         """Held while a call runs. Here it keeps nobody out."""
@@ -96,6 +99,11 @@ class Lane:
         """How long after its call began a response's first token was there, where its system says so. To be asked
         once."""
         return self._first_token_s.pop(response, None)
+
+    def rebuilt(self) -> list[LaneRebuiltEvent]:
+        """What is to be said of the memory's rebuild, before anything that rests on it. To be asked once."""
+        said, self._rebuilt = self._rebuilt, []
+        return said
 
     async def prepare(self) -> None:
         """Let the memory load what it needs before its first segment."""
@@ -135,7 +143,8 @@ class Lane:
 
     async def ingest(self, segment: Segment, closed_id: str) -> DeltaEvent | None:
         """Ingest one segment and keep a snapshot of the memory after it. A failure becomes the delta's error,
-        and leaves no snapshot: no trajectory starts on it. None where the log holds the delta already."""
+        and leaves no snapshot: no trajectory starts on it. None where the log holds the delta already: a segment that
+        failed is then left out again."""
         event = DeltaEvent(
             id=f"{self.lane}/delta/{segment.segment}",
             run=self.run,
@@ -151,10 +160,14 @@ class Lane:
         try:
             await self._catch_up(segment.segment)
             await self.settle()
-            delta = await self._call("ingest", lambda: self.memory.ingest(segment), Delta)
-            event = self._written("ingest", event, delta)
+            if (error := self._past.rebuild.failed(event.id)) is not None:
+                event = replace(event, error=error)
+            else:
+                delta = await self._call("ingest", lambda: self.memory.ingest(segment), Delta)
+                event = self._written("ingest", event, delta)
         except MemorySystemError as failure:
             event = self._failed(event, failure)
+        self._compare(event)
         needed = self.isolation == "branch" and event.error is None and self._is_needed(segment.segment)
         try:
             await self._brancher.keep(segment, delta, needed=needed)
@@ -281,17 +294,7 @@ class Lane:
         branch = await self._branch_for(event)
         if branch is None:
             return None
-        committed = CommittedEvent(
-            id=f"{event.trajectory}/committed",
-            run=self.run,
-            stream=self.stream,
-            event_time_us=event.event_time_us,
-            as_of=branch.segment,
-            causes=(event.id,),
-            lane=self.lane,
-            trajectory=event.trajectory,
-            step=event.step + 1,
-        )
+        committed = self._committed(event, branch.segment)
         recorded = committed.id in self._past.results
         spent = Spent()
         try:
@@ -301,13 +304,28 @@ class Lane:
                     await self._brancher.close([twin])
                     return None
                 branch.uncommitted = twin
-            if not recorded or self.isolation == "branch":  # else `_catch_up` takes it in, in its turn
+            if (error := self._past.rebuild.failed(committed.id)) is not None:
+                committed = replace(committed, error=error)
+            elif not recorded or self.isolation == "branch":  # else `_catch_up` takes it in, in its turn
                 delta = await self._take_in(branch.need(), event)
                 committed = self._written("commit", committed, delta)
         except MemorySystemError as failure:
             committed = self._failed(committed, failure)
+        if self.isolation == "branch" and branch.memory is not None:  # else nothing is answered from it
+            self._compare(committed)
         branch.committed.set()
         return None if recorded else replace(committed, replayed=spent.total())
+
+    def _committed(self, event: CommitEvent, segment: int) -> CommittedEvent:
+        return CommittedEvent(**_after(event, "committed", segment), step=event.step + 1)
+
+    def _compare(self, event: DeltaEvent | CommittedEvent) -> None:
+        """Hold what came of building the memory again against what the log has of it, where it has."""
+        said = self._past.rebuild.compare(event)
+        if said is not None:
+            self._rebuilt.append(said)
+            if said.difference:
+                log.warning("rebuilt_otherwise", event_id=said.causes[0], difference=said.difference)
 
     async def _take_in(self, memory: MemorySystem, event: CommitEvent) -> Delta:
         interaction = Interaction(
@@ -322,7 +340,9 @@ class Lane:
         order, those of segments before `before` ahead of its ingest."""
         async with self._committing:
             while self._to_commit and (before is None or (self._to_commit[0].as_of or 0) < before):
-                await self._take_in(self.memory, self._to_commit.popleft())
+                commit = self._to_commit.popleft()
+                delta = await self._take_in(self.memory, commit)
+                self._compare(self._written("commit", self._committed(commit, commit.as_of or 0), delta))
 
     def _is_needed(self, segment: int) -> bool:
         """A trajectory may begin on this segment's snapshot, or began before a restart and forks it again."""
@@ -384,14 +404,7 @@ class Lane:
         if f"{cause.trajectory}/{suffix}" in self._past.results:
             return None
         response = ResponseEvent(
-            id=f"{cause.trajectory}/{suffix}",
-            run=self.run,
-            stream=self.stream,
-            event_time_us=cause.event_time_us,
-            as_of=branch.segment,
-            causes=(cause.id,),
-            lane=self.lane,
-            trajectory=cause.trajectory,
+            **_after(cause, suffix, branch.segment),
             step=cause.step + 1,
             phase=phase,
             arm=arm,
@@ -442,3 +455,8 @@ class Lane:
     def _failed(self, event: E, failure: MemorySystemError) -> E:
         log.warning("memory_failed", event_id=event.id, operation=failure.operation, error=failure.reason)
         return replace(event, error=failure.reason)
+
+
+def _after(cause: TrajectoryEvent, name: str, segment: int) -> Common:
+    """What an event of a trajectory has that follows from another, by a branch that has seen up to this segment."""
+    return {**common_of(cause, cause.trajectory, name), "as_of": segment}

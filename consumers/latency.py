@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -45,6 +45,7 @@ from simulator.events import (
     LaneFailedEvent,
     ObservationEvent,
     ProcessSampleEvent,
+    ReplayControlEvent,
     RunStartedEvent,
     SegmentClosedEvent,
     SegmentReleasedEvent,
@@ -53,6 +54,8 @@ from simulator.log.protocol import Headers
 from simulator.topics import boot_of, wall_of
 from simulator.waits import role_of_lane
 
+FEWEST_ACHIEVED: Final = 5
+"""Segments of which there is a rate at which they were remembered."""
 BESIDE: Final = ("ingest", "from_send")
 BY_AGENT: Final = ("read", "begun", "ended", "written")
 """The stages that the agent stamps: by its clock."""
@@ -61,9 +64,10 @@ BY_AGENT: Final = ("read", "begun", "ended", "written")
 class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a load did. `segments` counts lanes × segments that were due; `observations` those of all lanes' streams.
 
-    Offered is what was due by the time between the first and the last that was; achieved is what was remembered by the
-    time between the first and the last that was. `highest` has the greatest of each kind of lag, not all at one
-    moment.
+    Offered is what was due by the time between the first segment and the last that was; achieved is what was remembered
+    by the time between the first and the last that was, None of fewer than five, whose time is rather that by which one
+    was later than another. Observations count with their segments in both. `highest` has the greatest of each kind of
+    lag, not all at one moment.
     """
 
     run: str
@@ -101,6 +105,16 @@ class LatencyReport(msgspec.Struct, frozen=True, kw_only=True):
     error_us: dict[str, float] = {}
     """Stage → how far off its values may be, where another clock took its stamps. A difference from another stage that
     is smaller says nothing."""
+    steered: int = 0
+    """How often somebody told the replay to pause, to go on or to keep another rate. What was due then is not the load
+    that was asked for."""
+
+    def from_due(self, *, of_answers: bool = False) -> Percentiles | None:
+        """From due to remembered; `of_answers`: of the questions that were due while segments were offered, from due to
+        received. None of nothing."""
+        if not of_answers:
+            return self.stages["remembered"]
+        return None if self.answers is None else self.answers.loaded.stages["received"]
 
 
 class _Result(msgspec.Struct, frozen=True):
@@ -135,8 +149,8 @@ class LatencyFold:
         self._samples: dict[str, list[Sample]] = {}
         self._pacing = Histogram()
         self._observations: Counter[str] = Counter()
-        self._first_us, self._last_us = math.inf, -math.inf
-        """Of observations: when the first and the last was due."""
+        self._first_us = math.inf
+        """When the first observation was due."""
         self._answers = None if started.questions is None else AnswersFold(started, started.questions)
         self._boot = ""
         """Whose clock the replayer has. Empty: a log of before that was said, all of one clock."""
@@ -144,6 +158,7 @@ class LatencyFold:
         """The boots that releases were stamped on."""
         self._given_up: set[str] = set()
         """Lanes whose segments may have been released before their deltas came."""
+        self._steered = 0
 
     def feed(self, event: AnyEvent, headers: Headers) -> None:
         """Take one event in. What was never due by a clock (an infinite rate) has no latency."""
@@ -155,7 +170,7 @@ class LatencyFold:
                 due_us = wall_of(headers, "due_us")
                 published_us = wall_of(headers)
                 if due_us is not None:
-                    self._first_us, self._last_us = min(self._first_us, due_us), max(self._last_us, due_us)
+                    self._first_us = min(self._first_us, due_us)
                     if published_us is not None:
                         self._pacing.record(published_us - due_us)
             case SegmentClosedEvent():
@@ -182,6 +197,8 @@ class LatencyFold:
                     self._samples.setdefault(event.process, []).append(sample)
             case LaneFailedEvent():
                 self._given_up.add(event.lane)
+            case ReplayControlEvent():
+                self._steered += 1
             case RunStartedEvent():
                 self._boot = boot_of(headers)
             case _:
@@ -209,25 +226,24 @@ class LatencyFold:
         due_s = (due[-1].at_us - due[0].at_us) / 1e6 if due else 0.0
         done_s = (done[-1].at_us - done[0].at_us) / 1e6 if done else 0.0
         systems = len(self._started.systems)
-        observed_s = (self._last_us - self._first_us) / 1e6 if self._last_us > self._first_us else 0.0
-        observations = self._observations.total()
+        enough = len(done) >= FEWEST_ACHIEVED
         begin_us = min(self._first_us, changes[0].at_us) if changes else self._first_us
         zero_us, end_us = (changes[0].at_us, changes[-1].at_us) if changes else (None, begin_us)
         return LatencyReport(
             run=self._started.run,
             systems=self._started.systems,
             lanes=systems * len(self._started.streams),
-            observations=observations,
+            observations=self._observations.total(),
             segments=counts["segments"],
             remembered=counts["remembered"],
             failed=counts["failed"],
             unfinished=counts["segments"] - counts["remembered"] - counts["failed"],
             duration_s=duration_s,
             # n points in time have n - 1 gaps
-            offered_observations_per_s=_per(systems * (observations - 1), observed_s),
+            offered_observations_per_s=_per(_observations(due[1:]), due_s),
             offered_segments_per_s=_per(len(due) - 1, due_s),
-            achieved_observations_per_s=_per(sum(change.segment.observations for change in done[1:]), done_s),
-            achieved_segments_per_s=_per(len(done) - 1, done_s),
+            achieved_observations_per_s=_per(_observations(done[1:]), done_s) if enough else None,
+            achieved_segments_per_s=_per(len(done) - 1, done_s) if enough else None,
             growth=growth_of(changes),
             pacing=self._pacing.percentiles(),
             stages={name: histogram.percentiles() for name, histogram in histograms.items()},
@@ -241,15 +257,20 @@ class LatencyFold:
             identity=self._started.identity,
             clocks=clocks,
             error_us=_errors(clocks),
+            steered=self._steered,
             answers=None if self._answers is None else self._report_answers(self._answers, clocks),
         )
 
-    def _report_answers(self, answers: AnswersFold, clocks: Iterable[ClockOffset]) -> AnswersReport:
+    def _report_answers(self, answers: AnswersFold, clocks: Sequence[ClockOffset]) -> AnswersReport:
         """With the stamps of each lane's agent by the replayer's clock: who writes its deltas answers as well."""
         offsets_us = {(clock.role, clock.boot): clock.offset_us for clock in clocks}
         of_lane = {lane: result.clock for (lane, _), result in self._results.items()}
         ahead_us = {lane: offsets_us[clock] for lane, clock in of_lane.items() if clock in offsets_us}
-        return answers.report(ahead_us, conductor=not (self._boot and self._conductors - {self._boot}))
+        return answers.report(
+            ahead_us,
+            error_us=max(_errors(clocks).values(), default=0.0),
+            conductor=not (self._boot and self._conductors - {self._boot}),
+        )
 
     def _remembered(self) -> dict[tuple[str, int], int]:
         """When the conductor had read each delta, by the replayer's clock: a release covers all segments before it, so
@@ -350,6 +371,10 @@ def _errors(clocks: Iterable[ClockOffset]) -> dict[str, float]:
     """Stage → the greatest error of the clocks that stamped it."""
     errors_us = [clock.error_us for clock in clocks if clock.error_us is not None]
     return dict.fromkeys(BY_AGENT, max(errors_us)) if errors_us else {}
+
+
+def _observations(changes: Sequence[Change]) -> int:
+    return sum(change.segment.observations for change in changes)
 
 
 def _per(count: int, seconds: float) -> float | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, get_args
@@ -24,7 +25,8 @@ from consumers.probe_tables import (
     probe_notes,
     probe_table,
 )
-from consumers.scores import LABELS, MAIN_METRICS, Cost, GroupRate, MetricRate, Row, Scores
+from consumers.rebuild import differing_line, same_line
+from consumers.scores import LABELS, MAIN_METRICS, Cost, MetricRate, Row, Scores
 from consumers.tables import (
     DAGGER,
     bytes_shown,
@@ -34,6 +36,7 @@ from consumers.tables import (
     seconds_shown,
     system_name,
 )
+from simulator.counts import counted
 from simulator.errors import ConfigError
 from simulator.events import Means, Metric, ProbeMetric
 from simulator.files import write_whole
@@ -49,7 +52,7 @@ METRIC_TITLES: Final[Mapping[Metric, str]] = {
     **{metric: title.replace("\n", " ") for metric, title in PROBE_TITLES.items()},
 }
 
-_GROUPS: Final[Mapping[str, tuple[str, Callable[[Scores], Sequence[GroupRate]]]]] = {
+_GROUPS: Final[Mapping[str, tuple[str, Callable[[Scores], Sequence[MetricRate]]]]] = {
     "third": ("Early, middle and late thirds of each stream", lambda scores: scores.thirds),
     "type": ("By evidence type", lambda scores: scores.by_evidence_type),
     "subject": ("By subject", lambda scores: scores.by_subject),
@@ -61,6 +64,11 @@ _MEANS: Final[Mapping[Means, str]] = {
 }
 _REASON_CHARACTERS: Final = 120
 _REASONS_SHOWN: Final = 3
+_ODDITIES_SHOWN: Final = 3
+_LOST: Final = re.compile(
+    r"^(unreadable|malformed)_|_left_out$|^(text_before_first_cue|stream_without_observations|empty_file)$"
+)
+"""Oddities by which something of the source could not be read, or was left out."""
 
 
 def summary_lines(scores: Scores) -> list[str]:
@@ -69,9 +77,9 @@ def summary_lines(scores: Scores) -> list[str]:
     about = ("anchor", "anchors") if scores.protocol == "streammembench" else ("probe", "probes")
     size = ", ".join(
         (
-            _number(len(scores.systems), "system", "systems"),
-            _number(scores.anchors, *about),
-            _number(scores.trajectories, "trajectory", "trajectories"),
+            counted(len(scores.systems), "system"),
+            counted(scores.anchors, *about),
+            counted(scores.trajectories, "trajectory", "trajectories"),
         )
     )
     unjudged = scores.unjudged
@@ -86,7 +94,9 @@ def summary_lines(scores: Scores) -> list[str]:
     else:
         lines = [f"{size}: nothing to judge."]
     if scores.retried:
-        lines.append(f"{_number(scores.retried, 'trajectory', 'trajectories')} as a retry left them.")
+        lines.append(
+            f"Taken from a retry, with its costs: {counted(scores.retried, 'trajectory', 'trajectories')}."
+        )
     if not scores.ended:
         lines.append("The run has not ended: these are the scores so far.")
     if scores.anchors != scores.announced_anchors:
@@ -94,22 +104,38 @@ def summary_lines(scores: Scores) -> list[str]:
             f"The run announced {scores.announced_anchors} {about[1]}; the log has {scores.anchors}."
         )
     if scores.gapped:
-        gapped = _number(scores.gapped, "trajectory", "trajectories")
+        gapped = counted(scores.gapped, "trajectory", "trajectories")
         lines.append(
             f"{gapped} on a memory that lacks a segment, whose ingest failed: a retry runs them again."
         )
+    if differing := differing_line(scores.rebuilds):
+        lines.append(differing)
     for system, reasons in scores.failed_ingests.items():
-        failed = _number(sum(reasons.values()), "segment", "segments")
-        lines.append(f"{system} failed to ingest {failed}: {_reasons(reasons)}.")
+        failed = counted(sum(reasons.values()), "segment")
+        when = "Before the retry " if scores.retried else ""
+        lines.append(f"{when}{system} failed to ingest {failed}: {_reasons(reasons)}.")
     if scores.dead_letters:
-        dead = _number(sum(scores.dead_letters.values()), "dead letter", "dead letters")
+        dead = counted(sum(scores.dead_letters.values()), "dead letter")
         lines.append(f"{dead}: {_reasons(scores.dead_letters)}.")
     if scores.strays:
-        strays = _number(len(scores.strays), "trajectory", "trajectories")
+        strays = counted(len(scores.strays), "trajectory", "trajectories")
         lines.append(
             f"{strays} in the log, but of no {about[0]} and system of this run: {scores.strays[0]} ..."
         )
+    if scores.oddities:
+        lines.append(_oddities_line(scores))
     return lines
+
+
+def _oddities_line(scores: Scores) -> str:
+    # what was lost comes first, and then the rarest: thousands of a kind are how a data set is written
+    kinds = sorted(scores.oddities.items(), key=lambda odd: (not _LOST.search(odd[0]), odd[1], odd[0]))
+    shown = ", ".join(f"{count:,} {name}" for name, count in kinds[:_ODDITIES_SHOWN])
+    if rest := kinds[_ODDITIES_SHOWN:]:
+        shown += f", {sum(count for _, count in rest):,} of {counted(len(rest), 'other kind')}"
+    odd = counted(sum(scores.oddities.values()), "oddity", "oddities")
+    benchmark = "" if scores.protocol == "streammembench" else f" --benchmark {scores.protocol}"
+    return f"The source has {odd}: {shown}. What each is, and where: `egostream inspect{benchmark} PATH --examples`"
 
 
 def score_table(scores: Scores) -> Table:
@@ -135,6 +161,8 @@ def score_notes(scores: Scores) -> list[str]:
     notes += [
         f"{system} can't fork: {_MEANS[means]}." for system, means in scores.means.items() if means != "fork"
     ]
+    if same := same_line(scores.rebuilds):
+        notes.append(same)
     return notes
 
 
@@ -221,7 +249,7 @@ def spending_notes(scores: Scores) -> list[str]:
     if scores.embedded_by:
         notes.append(f"Vectors by {', '.join(scores.embedded_by)} are not counted here.")
     if uncounted := sum(spent.uncounted for spent in scores.spending):
-        operations = _number(uncounted, "operation", "operations")
+        operations = counted(uncounted, "operation")
         notes.append(f"Of {operations} the server did not say how many tokens they took: they are missing.")
     return notes
 
@@ -403,7 +431,7 @@ def _unwrapped(lines: Sequence[str]) -> Text:
     return Text("\n".join(lines), no_wrap=True, overflow="ignore")
 
 
-def _rate(rate: MetricRate | GroupRate) -> str:
+def _rate(rate: MetricRate) -> str:
     return judged_shown(rate.rate, f"{rate.passed}/{rate.judged}", rate.unjudged)
 
 
@@ -418,15 +446,11 @@ def _tokens(cost: Cost) -> list[float]:
     return [amount.total for amount in (cost.ingest_tokens, cost.trajectory_tokens) if amount]
 
 
-def _number(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
-
-
 def _reasons(reasons: Mapping[str, int]) -> str:
     shown = [f"{_short(reason)} ({count})" for reason, count in list(reasons.items())[:_REASONS_SHOWN]]
     if len(reasons) > _REASONS_SHOWN:
         rest = sum(list(reasons.values())[_REASONS_SHOWN:])
-        shown.append(f"{_number(len(reasons) - _REASONS_SHOWN, 'other reason', 'other reasons')} ({rest})")
+        shown.append(f"{counted(len(reasons) - _REASONS_SHOWN, 'other reason')} ({rest})")
     return ", ".join(shown)
 
 

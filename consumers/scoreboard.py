@@ -17,15 +17,17 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
-from consumers.amounts import amount, by_count
+from consumers.amounts import amount, by_count, commonest_first
 from consumers.anchor_scores import failure_label
+from consumers.rebuild import RebuildFold
 from consumers.scores import THIRDS, Cost, Mark, Pace, Row, Scores
-from consumers.spending import SpendingFold
+from consumers.spending import SpendingFold, Unit
 from consumers.tallying import tallied
 from judges.apm import peak_bytes_per_hour, replay_real_time_factor
 from simulator.errors import InvariantError
@@ -33,14 +35,17 @@ from simulator.events import (
     AnchorEvent,
     CommitEvent,
     CommittedEvent,
+    DatasetReportEvent,
     DeadLetterEvent,
     DeltaEvent,
     Event,
     FeedbackEvent,
+    LaneRebuiltEvent,
     Means,
     Metric,
     OutlineEvent,
     ProbeEvent,
+    Questions,
     ReadyEvent,
     ResponseEvent,
     RunEndedEvent,
@@ -52,6 +57,7 @@ from simulator.events import (
     VerdictEvent,
 )
 from simulator.log.protocol import Headers
+from simulator.protocols.questions import question_of
 from simulator.protocols.subjects import metrics_of
 from simulator.protocols.trajectory import trajectory_id
 
@@ -110,6 +116,10 @@ class _Ingest(msgspec.Struct, frozen=True, gc=False):
     error: str | None
 
 
+_Timed = TypeVar("_Timed", _Part, _Ingest)
+_TIMES: Final = {"took_us", "isolated_us", "first_token_us"}
+
+
 class Scoreboard:
     """A fold over a run's events. `texts=False` keeps no texts: enough for live numbers."""
 
@@ -123,8 +133,12 @@ class Scoreboard:
         self._outlines: dict[str, OutlineEvent] = {}
         self._trajectories: dict[str, _Kept] = defaultdict(_Kept)
         self._ingests: dict[str, dict[int, _Ingest]] = defaultdict(dict)
+        self._sound: dict[str, int] = {}
+        """Lane that a retry ingested → how many of its segments are as they would be without an outage."""
         self._dead: dict[str, str] = {}
+        self._oddities: dict[str, int] = {}
         self._spending = SpendingFold()
+        self._rebuilds = RebuildFold()
 
     def feed(self, event: Event, headers: Headers = ()) -> None:
         """Take one event with its record's headers (`began_us` and `ended_us` say how long it took). Raises
@@ -181,10 +195,35 @@ class Scoreboard:
                 self._started = event
             case ReadyEvent(means=means) if means is not None:
                 self._means[event.role.removeprefix("agent.")] = means
+            case LaneRebuiltEvent():
+                self._rebuilds.feed(event)
             case RunEndedEvent():
                 self._ended = True
+            case DatasetReportEvent():
+                self._oddities = commonest_first(event.oddities)
             case _:
                 pass
+
+    def take_retry(self, retry: Scoreboard) -> None:
+        """Let what a later retry of this run did again stand for what was done here: its trajectories, and of each lane
+        the ingests from the first on that had failed or is missing. What came to the same again keeps the times that it
+        took at first, when no answer of it was in the cache. Raises ValueError for a retry of which nothing was fed."""
+        if retry._started is None:
+            raise ValueError("nothing of the retry was fed")
+        redone: set[Unit] = set(retry._started.only)
+        for trajectory in retry._started.only:
+            here, again = (board._trajectories.get(trajectory, _NOTHING) for board in (self, retry))
+            parts = {name: _first_of_equals(here.parts.get(name), part) for name, part in again.parts.items()}
+            self._trajectories[trajectory] = _Kept(parts, dict(again.marks), again.closed)
+        for lane, ingests in retry._ingests.items():
+            here_too = self._ingests[lane]
+            sound = self._sound.get(lane, _without_gap(here_too))
+            for segment, ingest in ingests.items():
+                if segment >= sound:
+                    redone.add((lane, segment))
+                    here_too[segment] = _first_of_equals(here_too.get(segment), ingest)
+            self._sound[lane] = max(sound, _without_gap(ingests))
+        self._spending.take(retry._spending, redone)
 
     def scores(self) -> Scores | None:
         """The scores of all that was fed; None before the run's first event."""
@@ -211,7 +250,7 @@ class Scoreboard:
             anchors=sum(anchor.stream in started.streams for anchor in self._anchors.values()),
             failed_ingests={system: reasons for system, reasons in failed_ingests.items() if reasons},
             dead_letters=by_count(self._dead.values()),
-            strays=tuple(sorted(self._trajectories.keys() - {row.trajectory for row in rows})),
+            strays=self._strays(started, rows),
             costs=tuple(self._cost(started, system, by_system[system]) for system in started.systems),
             spending=self._spending.spendings(
                 started,
@@ -224,6 +263,8 @@ class Scoreboard:
                 sorted({use.model for name, use in started.models.items() if name.startswith("embedder.")})
             ),
             answered_apart=started.answered_apart,
+            rebuilds=self._rebuilds.lanes(),
+            oddities=self._oddities,
         )
         return tallied(bare, rows, ablated=started.ablate_commit)
 
@@ -322,6 +363,13 @@ class Scoreboard:
             unlabelled=unlabelled,
         )
 
+    def _strays(self, started: RunStartedEvent, rows: tuple[Row, ...]) -> tuple[str, ...]:
+        """Trajectories that nothing in this run has. A load's questions are its own, of no anchor."""
+        rest = self._trajectories.keys() - {row.trajectory for row in rows}
+        lanes = {f"{system}@{stream}" for system in started.systems for stream in started.streams}
+        names = {one: question_of(one, started.questions or Questions()) for one in rest}
+        return tuple(sorted(one for one, name in names.items() if name is None or name.lane not in lanes))
+
     def _paces(self, started: RunStartedEvent, by_system: dict[str, list[Row]]) -> tuple[Pace, ...]:
         """Of streams with sessions."""
         outlines = [outline for outline in self._outlines.values() if outline.sessions]
@@ -382,6 +430,25 @@ class Scoreboard:
             if self._means_of(started).get(system) == "replay"
             else None,
         )
+
+
+def _without_gap(ingests: Mapping[int, _Ingest]) -> int:
+    """How many segments were ingested before the first that failed or is missing."""
+    number = 0
+    while (ingest := ingests.get(number)) is not None and ingest.error is None:
+        number += 1
+    return number
+
+
+def _first_of_equals(first: _Timed | None, again: _Timed) -> _Timed:
+    """The first one where both are the same but for the times that they took."""
+    if first is None:
+        return again
+    untimed = [
+        msgspec.structs.replace(one, **dict.fromkeys(_TIMES & set(one.__struct_fields__)))
+        for one in (first, again)
+    ]
+    return first if untimed[0] == untimed[1] else again
 
 
 def _with_arm(phase: str, arm: str) -> str:

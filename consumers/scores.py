@@ -9,6 +9,7 @@ import msgspec
 
 from consumers.agreement import Agreement
 from consumers.amounts import Amount
+from consumers.rebuild import LaneRebuilds
 from consumers.spending import Spending
 from simulator.events import Benchmark, Isolation, Means, Metric, Outcome, Vote
 
@@ -87,16 +88,20 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Of a probe: R1 rests on a record that is newer than the moment at which it was due."""
 
 
-class MetricRate(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one system. `rate` = passed / judged in [0, 1]; None when nothing was judged."""
+class MetricRate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One metric of one system, over all of its trajectories or over a group of them (a third, an evidence type, a
+    subject). `rate` = passed / judged in [0, 1]; None when nothing was judged."""
 
     system: str
+    group: str = ""
+    """Empty, and not written: over all."""
     metric: Metric
     passed: int
     judged: int
     unjudged: int
     rate: float | None
-    privileged: bool = False
+    privileged: bool | msgspec.UnsetType = msgspec.UNSET
+    """Written over all alone."""
 
 
 class ChoiceRate(MetricRate, frozen=True, kw_only=True):
@@ -137,18 +142,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     value: float | None
     n: int
     counts: dict[str, float] = {}
-
-
-class GroupRate(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one system over a group of its trajectories (a third, an evidence type, a subject)."""
-
-    system: str
-    group: str
-    metric: Metric
-    passed: int
-    judged: int
-    unjudged: int
-    rate: float | None
 
 
 class Labels(msgspec.Struct, frozen=True, kw_only=True):
@@ -244,11 +237,11 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     scores: tuple[MetricRate | MetricMean, ...] = ()
     ablation: tuple[Ablation, ...] = ()
     labels: tuple[Labels, ...] = ()
-    thirds: tuple[GroupRate, ...] = ()
-    by_evidence_type: tuple[GroupRate, ...] = ()
-    by_subject: tuple[GroupRate, ...] = ()
+    thirds: tuple[MetricRate, ...] = ()
+    by_evidence_type: tuple[MetricRate, ...] = ()
+    by_subject: tuple[MetricRate, ...] = ()
     costs: tuple[Cost, ...] = ()
-    """Of the run itself: what retries cost is theirs. So are `spending`."""
+    """Each segment and trajectory once: of one that was retried, what it cost then. So are `spending` and `pace`."""
     spending: tuple[Spending, ...] = ()
     """What models took, by system and role; empty where none was asked."""
     agreement: tuple[Agreement, ...] = ()
@@ -265,6 +258,10 @@ class Scores(msgspec.Struct, frozen=True, kw_only=True):
     """Of probes."""
     pace: tuple[Pace, ...] = ()
     """Of streams with sessions."""
+    rebuilds: tuple[LaneRebuilds, ...] = ()
+    """The lanes whose memory was built again, after a restart or by a new owner; those of retries too."""
+    oddities: dict[str, int] = {}
+    """What the reader found odd in the source, the commonest first: name → how often."""
     rows: tuple[Row, ...] = ()
 
     @property

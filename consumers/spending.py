@@ -8,7 +8,7 @@ models; one with an answer from the cache is left out, since it says nothing abo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -57,10 +57,15 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
     model_seconds: Amount | None
 
 
-class _Operation(NamedTuple):
-    """What is kept of one: its usage, calls from the cache (None where they are not known apart), and how long it and
-    its models' answers took, None where a cached one makes that meaningless."""
+Unit = tuple[str, int] | str
+"""What an operation is of: a lane and its segment, or a trajectory."""
 
+
+class _Operation(NamedTuple):
+    """What is kept of one: what it is of, its usage, calls from the cache (None where they are not known apart), and
+    how long it and its models' answers took, None where a cached one makes that meaningless."""
+
+    unit: Unit
     usage: Usage
     cached: int | None
     took_us: int | None
@@ -103,6 +108,18 @@ class SpendingFold:
             for judge in sorted(judge for s, r, judge in self._kept if (s, r) == (system, role))
         )
 
+    def take(self, later: SpendingFold, redone: Set[Unit]) -> None:
+        """Let what a later run did again stand for what was done here. An operation that took the same again stands as
+        it was: the second time, its answers came from the cache."""
+        for key in {*self._kept, *later._kept}:
+            here = self._kept.pop(key, {})
+            again = {name: one for name, one in later._kept.get(key, {}).items() if one.unit in redone}
+            same = {name for name, one in again.items() if name in here and here[name].usage == one.usage}
+            kept = {name: one for name, one in here.items() if one.unit not in redone or name in same}
+            kept |= {name: one for name, one in again.items() if name not in same}
+            if kept:
+                self._kept[key] = kept
+
     def _keep(
         self,
         event: DeltaEvent | ResponseEvent | CommittedEvent | VerdictEvent,
@@ -121,7 +138,8 @@ class SpendingFold:
         if not cached and "began_us" in numbers and "ended_us" in numbers:
             took_us = max(0, numbers["ended_us"] - numbers["began_us"])
             model_us = numbers.get(MODEL_US)
-        operation = _Operation(usage, cached if alone else None, took_us, model_us)
+        unit: Unit = (event.lane, event.segment) if isinstance(event, DeltaEvent) else event.trajectory
+        operation = _Operation(unit, usage, cached if alone else None, took_us, model_us)
         self._kept[event.lane.partition("@")[0], role, judge].setdefault(event.id, operation)
 
     def _spending(

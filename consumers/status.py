@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
+from consumers.rebuild import LaneRebuilds, RebuildFold
 from simulator.events import (
     AnyEvent,
     CommitEvent,
@@ -20,6 +21,7 @@ from simulator.events import (
     FeedbackEvent,
     LaneEvent,
     LaneFailedEvent,
+    LaneRebuiltEvent,
     ObservationEvent,
     Outcome,
     ProbeEvent,
@@ -98,6 +100,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     roles: tuple[RoleStatus, ...]
     trajectories: dict[str, int]
     owed: tuple[Owed, ...]
+    rebuilds: tuple[LaneRebuilds, ...] = ()
+    """The lanes whose memory was built again."""
 
 
 class _Trajectory(msgspec.Struct):
@@ -146,6 +150,7 @@ class StatusFold:
         self._last: dict[tuple[str, str], tuple[str, int]] = {}
         """(role, lane) → its newest event."""
         self._ready: set[str] = set()
+        self._rebuilds = RebuildFold()
         self._started_us = 0
         self.paused = False
         self.replayed = False
@@ -175,6 +180,8 @@ class StatusFold:
                 self.replayed = True
             case RunEndedEvent():
                 self.ended = True
+            case LaneRebuiltEvent():
+                self._rebuilds.feed(event)
             case LaneFailedEvent() if event.lane in self._lanes:
                 self._lanes[event.lane].failed = True
             case (
@@ -333,6 +340,7 @@ class StatusFold:
             roles=tuple(roles),
             trajectories=dict(states.most_common()),
             owed=tuple(owed),
+            rebuilds=self._rebuilds.lanes(),
         )
 
     def _role(self, role: str, lane: str, owed: list[Owed], held: list[Owed]) -> RoleStatus:
@@ -404,7 +412,7 @@ def _authors(event: Event) -> Collection[tuple[str, str]]:
     match event:
         case ObservationEvent() | SegmentClosedEvent() | StreamEndedEvent() | ReplayEndedEvent():
             return [(REPLAYER_ROLE, "")]
-        case DeltaEvent() | ResponseEvent() | CommittedEvent():
+        case DeltaEvent() | ResponseEvent() | CommittedEvent() | LaneRebuiltEvent():
             return [(role_of_lane(event.lane), event.lane)]
         case VerdictEvent():
             return [(JUDGE_ROLE, "")]

@@ -46,9 +46,10 @@ def tallied(scores: Scores, rows: Sequence[Row], *, ablated: bool) -> Scores:
     )
 
 
-def with_retry(scores: Scores, retry: Scores, attempt: int) -> Scores:
+def with_retry(scores: Scores, retry: Scores, attempt: int, taken: Scores) -> Scores:
     """The scores of a run with what a later retry made of some of its trajectories. A retried trajectory counts as
-    its newest attempt left it, wholly: marks of two attempts are never mixed."""
+    its newest attempt left it, wholly: marks of two attempts are never mixed. `taken`: those of the run's scoreboard
+    once it took the retry's, which have what everything cost."""
     again = {row.trajectory: row for row in retry.rows}
     rows = [
         row
@@ -56,7 +57,14 @@ def with_retry(scores: Scores, retry: Scores, attempt: int) -> Scores:
         else msgspec.structs.replace(new, attempt=attempt, third=row.third)
         for row in scores.rows
     ]
-    return tallied(scores, rows, ablated=bool(scores.ablation))
+    both = msgspec.structs.replace(
+        scores,
+        rebuilds=(*scores.rebuilds, *retry.rebuilds),
+        costs=taken.costs,
+        spending=taken.spending,
+        pace=taken.pace,
+    )
+    return tallied(both, rows, ablated=bool(scores.ablation))
 
 
 def unjudged_trajectories(rows: Sequence[Row]) -> Unjudged:

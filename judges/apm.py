@@ -92,11 +92,6 @@ def gated_score(probe: Judged) -> float:
     return scaled_rating(probe.rating)
 
 
-def gated_scores(probes: Iterable[Judged]) -> Mean:
-    """The mean gated score."""
-    return mean(gated_score(probe) for probe in probes)
-
-
 def response_quality(probes: Iterable[Judged]) -> Mean:
     """The mean scaled rating of responses after a right decision to speak up: how good it is once it speaks, whatever
     it misses. A wrong option after a right decision has no rating and counts 0."""
@@ -124,14 +119,6 @@ def balanced_accuracy(probes: Iterable[Judged]) -> BalancedAccuracy:
     if intervene.value is not None and silent.value is not None:
         value = (intervene.value + silent.value) / 2
     return BalancedAccuracy(intervene=intervene, silent=silent, value=value)
-
-
-def by_task(probes: Iterable[Judged]) -> dict[str, list[Judged]]:
-    """Probes by task, tasks by name."""
-    tasks: dict[str, list[Judged]] = {}
-    for probe in probes:
-        tasks.setdefault(probe.task, []).append(probe)
-    return dict(sorted(tasks.items()))
 
 
 def peak_bytes_per_hour(

@@ -6,8 +6,7 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -74,27 +73,6 @@ def answered(reading: Reading, golden: str) -> Answered:
     if reading.letter is None:
         return "invalid"
     return "right" if reading.letter == golden.upper() else "wrong"
-
-
-class ChoiceRate(msgspec.Struct, frozen=True, kw_only=True):
-    """Right, wrong and invalid replies. `accuracy` = right / all three; None without any reply."""
-
-    right: int
-    wrong: int
-    invalid: int
-    accuracy: float | None
-
-
-def choice_rate(answers: Iterable[Answered]) -> ChoiceRate:
-    """The accuracy, with invalid replies counted apart and no answer all the same: they stay in its denominator."""
-    counts = Counter(answers)
-    total = counts.total()
-    return ChoiceRate(
-        right=counts["right"],
-        wrong=counts["wrong"],
-        invalid=counts["invalid"],
-        accuracy=counts["right"] / total if total else None,
-    )
 
 
 def _stated(text: str, allowed: str) -> set[str]:

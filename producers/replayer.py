@@ -180,21 +180,21 @@ class _Replay:
         first_us = upcoming.head.event_time_us if upcoming.head else taken.event_time_us
         clock.jump(first_us)
         began_s = real.now()
-        async with append_ahead(self._log) as ahead:
+        async with append_ahead(self._log, self._options.max_batch) as ahead:
             while (event := upcoming.head) is not None:
                 if await clock.sleep_until(event.event_time_us) is Wake.WOKEN:
                     continue
                 if self._is_gated(event):
                     await self._pass_gate(event.stream)
-                    continue  # the clock may have been set meanwhile
-                if clock.rate == math.inf:
+                    continue  # the clock may have been set meanwhile, as during each wait below
+                if ahead.full:
+                    await ahead.room()
+                elif clock.rate == math.inf:
                     await self._publish_ahead(ahead)
-                elif ahead.busy:
-                    await ahead.settle()  # and look at the clock again
                 elif (gap_s := self._gap_s(event)) > 0:
-                    await real.wait(anyio.Event(), gap_s)  # likewise
+                    await real.wait(anyio.Event(), gap_s)
                 else:
-                    await self._publish_timed()
+                    await self._publish_timed(ahead)
         await self._lanes.finish({stream: part.segments.stop - 1 for stream, part in parts.items()})
         if not ended:
             await self._end()
@@ -287,8 +287,8 @@ class _Replay:
             return  # the clock was set meanwhile
         await ahead.append(records, partial(self._tell, self._so_far(None), last=self._upcoming.head is None))
 
-    async def _publish_timed(self) -> None:
-        """At a finite rate: all that is due, and how late it was."""
+    async def _publish_timed(self, ahead: AppendAhead) -> None:
+        """At a finite rate: all that is due, whether or not what was due before is in the log yet."""
         batch: list[Event] = []
         while due := self._due(self._options.max_batch - len(batch), self._lanes.open_as_known):
             batch += due
@@ -300,9 +300,14 @@ class _Replay:
         now_us, now_s = wall_us(), real.now()
         self._published_s = now_s
         due_us = (now_us - round((now_s - due) * 1e6) for due in due_s)
-        await self._log.append(self._recorder.due_records(batch, due_us, wall_us=now_us))
-        late_us = self._lateness.add(due_s, real.now())
-        self._tell(self._so_far(late_us), last=self._upcoming.head is None)
+        records = self._recorder.due_records(batch, due_us, wall_us=now_us)
+        so_far, last = self._so_far(None), self._upcoming.head is None
+
+        def in_the_log() -> None:
+            late_us = self._lateness.add(due_s, real.now())
+            self._tell(so_far._replace(lateness_us=late_us), last=last)
+
+        await ahead.append(records, in_the_log)
 
     async def _end(self) -> None:
         ended = ReplayEndedEvent(

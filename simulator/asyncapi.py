@@ -51,7 +51,7 @@ system that takes part by these topics alone.
    `run_started` has `questions` (a load), time waits for nobody and a T1 is all that there is of a trajectory:
    answer it from the memory as it is by then, and let `as_of` and `event_time_us` be those of the newest
    segment in it.
-6. End at `run_ended`. After `lane_failed` nothing is expected of that lane any more.
+6. End at `run_ended`, or `load_cut_short`. After `lane_failed` nothing is expected of that lane any more.
 
 An operation that fails is sent all the same, with the reason as its `error`: its result is then unjudged.
 
@@ -153,7 +153,14 @@ _OPERATIONS: Final = (
     (
         "readControl",
         "control",
-        ("run_started", "segment_released", "trajectory_closed", "lane_failed", "run_ended"),
+        (
+            "run_started",
+            "segment_released",
+            "trajectory_closed",
+            "lane_failed",
+            "run_ended",
+            "load_cut_short",
+        ),
         None,
     ),
     ("readObservations", "observations", ("observation", "segment_closed", "stream_ended"), "delta"),

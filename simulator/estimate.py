@@ -115,13 +115,23 @@ def _row(system: str, role: Role, use: ModelUse, asked: Iterable[_Call]) -> Esti
 
 def _ingests(plan: Plan, spec: SystemSpec) -> Iterator[_Call]:
     calls, own = _each_ingest(plan, spec)
-    size = int(spec.options.get("observations", 0)) or int(spec.options.get("unit") == "observation")
+    size = _observations_per_call(spec)
     for lifelog in plan.dataset.lifelogs.values():
         for segment in lifelog.segments:
             observations = segment.last_seq - segment.first_seq + 1
             parts = -(-observations // size) if size else 1
             text = _tokens_of(lifelog, segment) // parts
             yield _Call(calls * parts, own + text, text // KEPT)
+
+
+def _observations_per_call(spec: SystemSpec) -> int:
+    """0: a call has all of a segment."""
+    if spec.options.get("unit") == "observation":
+        return 1
+    known = catalogue().get(spec.name)
+    if known is None or known.turns_per_call is None or known.whole_with.items() & spec.options.items():
+        return int(spec.options.get("observations", 0))
+    return known.turns_per_call
 
 
 def _answers(plan: Plan) -> Iterator[_Call]:
@@ -240,7 +250,8 @@ def _assumptions(plan: Plan) -> tuple[str, ...]:
     if extract:
         said.append(f"a model extracts a token of {KEPT}; branches made by replay would repeat ingests")
         said.append(
-            "foreign systems make as many calls an ingest as they were seen to, each over all of its text; others one"
+            "foreign systems make as many calls an ingest as they were seen to, each over all of its text or, where "
+            "they read it in pieces, one piece; others one"
         )
     if any(name.startswith("embedder.") for name in plan.started.models):
         said.append("vectors by an embeddings model are not counted")

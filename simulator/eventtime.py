@@ -1,8 +1,10 @@
-"""Event time as people write it: `DAY1 11:05:00`, or an ISO date and time (UTC)."""
+"""Event time as people write it (`DAY1 11:05:00`, or an ISO date and time, UTC), and the segment in which it lies."""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from simulator.errors import ConfigError
@@ -51,3 +53,9 @@ def parse_event_time(text: str) -> int:
         else:
             return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _US
     raise ConfigError(f"{text!r} is no event time: write DAY1, 'DAY1 11:05:00' or 2025-08-16T11:05:00")
+
+
+def segment_of(event_time_us: int, segment_ends_us: Sequence[int]) -> int:
+    """The segment of a stream in which a moment lies; of one after the last end, as many as there are. What happens
+    at the end of one is of the next, since a segment begins where the one before it ends."""
+    return bisect_right(segment_ends_us, event_time_us)

@@ -102,7 +102,8 @@ async def _end(process: Process) -> None:
         with anyio.move_on_after(_GRACE_S):
             await process.wait()
     if process.returncode is None:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended since
+            os.killpg(process.pid, signal.SIGKILL)
     await process.aclose()
 
 

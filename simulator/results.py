@@ -35,18 +35,21 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 async def read_results(log: Log, started: RunStartedEvent, folder: Path | None = None) -> Results:
     """Fold a run, with the retries in its folder if one is given. One that has not ended changes nothing yet. Raises
     ConfigError for what is no retry of this run."""
-    scores = await fold_scores(log, started)
+    board = await fold_board(log, started)
+    scores = _scores_of(board)
     verdicts = await read_verdicts(log, started)
     folders: list[Path] = []
     for path in await anyio.to_thread.run_sync(retry_folders, folder) if folder else ():
         async with open_run(path) as (retry_log, retry):
             if retry.identity.get("retry_of") != started.run:
                 raise ConfigError(f"{path} is no retry of {started.run}: remove it, or move it elsewhere")
-            found = await fold_scores(retry_log, retry)
+            retry_board = await fold_board(retry_log, retry)
+            found = _scores_of(retry_board)
             if not found.ended:
                 break
             folders.append(path)
-            scores = with_retry(scores, found, int(retry.identity["attempt"]))
+            board.take_retry(retry_board)
+            scores = with_retry(scores, found, int(retry.identity["attempt"]), _scores_of(board))
             again = frozenset(retry.only)
             verdicts = [kept for kept in verdicts if kept[0].trajectory not in again]
             verdicts += await read_verdicts(retry_log, retry)
@@ -97,6 +100,17 @@ async def read_verdicts(log: Log, started: RunStartedEvent) -> list[tuple[Verdic
 
 async def fold_scores(log: Log, started: RunStartedEvent) -> Scores:
     """The scores of what the log holds now."""
+    return _scores_of(await fold_board(log, started))
+
+
+def _scores_of(board: Scoreboard) -> Scores:
+    scores = board.scores()
+    assert scores is not None  # it has seen the event from which `started` was made
+    return scores
+
+
+async def fold_board(log: Log, started: RunStartedEvent) -> Scoreboard:
+    """The scoreboard of what the log holds now."""
     topics = Topics.of(started.run)
     board = Scoreboard()
     buried: set[tuple[str, int, int]] = set()
@@ -109,9 +123,7 @@ async def fold_scores(log: Log, started: RunStartedEvent) -> Scores:
         # what is buried can be decoded, and yet is no part of the run: an attached agent wrote it out of place
         if (record.topic, record.partition, record.offset) not in buried:
             board.feed(event, record.headers)
-    scores = board.scores()
-    assert scores is not None  # it has seen the event from which `started` was made
-    return scores
+    return board
 
 
 def write_results(folder: Path, results: Results) -> list[Path]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
@@ -38,6 +39,11 @@ COMPARE_NAME = "compare.json"
 REPORT_NAME = "report.html"
 LOAD_NAMES = (COMPARE_NAME, SWEEP_NAME, LATENCY_NAME)
 """What is in the folder of loads, what is known of several first."""
+_NAMED: Final = {
+    SWEEP_NAME: re.compile(r"\d{2,}-\d+(\.\d+)?(e[+-]\d+)?"),
+    COMPARE_NAME: re.compile(r"\d{2,}-[AB]"),
+}
+"""The folders of the loads of several, as `load_folder` names those of a sweep and `round_folder` of a comparison."""
 LATENCY_TEXT = "latency-{}.hgrm"
 """A stage's percentiles, for HdrHistogram's plotters."""
 RESULT_NAMES = (VERDICTS_NAME, "scores.json", "trajectories.csv", AUDIT_NAME, LATENCY_NAME, REPORT_NAME)
@@ -76,12 +82,7 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
                 f"a run goes on in {folder} (process {process}): stop it first, or choose another --out"
             )
         if overwrite:
-            names = (*RESULT_NAMES, NOTE_NAME)
-            texts = folder.glob(LATENCY_TEXT.format("*"))
-            for path in (*folder.glob(f"{LOG_NAME}*"), *texts, *(folder / name for name in names)):
-                path.unlink(missing_ok=True)
-            for there in (*retry_folders(folder), folder / LOGS_NAME):
-                shutil.rmtree(there, ignore_errors=not there.exists())
+            _clear(folder)
         note = folder / NOTE_NAME
         if note.exists():
             known = read_note(note)
@@ -95,6 +96,45 @@ def enter_folder(folder: Path, log: str | None, run: str, *, overwrite: bool) ->
     except OSError as error:
         raise ConfigError(f"{folder} can't be used for a run: {error.strerror}") from error
     return log or str(log_path(folder))
+
+
+def _clear(folder: Path) -> None:
+    """Remove the log, results and retries of a run, and nothing else."""
+    names = (*RESULT_NAMES, NOTE_NAME)
+    texts = folder.glob(LATENCY_TEXT.format("*"))
+    for path in (*folder.glob(f"{LOG_NAME}*"), *texts, *(folder / name for name in names)):
+        path.unlink(missing_ok=True)
+    for there in (*retry_folders(folder), folder / LOGS_NAME):
+        shutil.rmtree(there, ignore_errors=not there.exists())
+
+
+def remove_several(folder: Path, name: str) -> None:
+    """Remove a sweep or a comparison (`name`: of its result), its page, and its loads: of the folders that are named as
+    theirs those that hold a load. What else is in one of them stays, and the folder with it. Blocking. Raises
+    ConfigError where one of the loads goes on."""
+    named = [path for path in folder.iterdir() if _NAMED[name].fullmatch(path.name) and not path.is_symlink()]
+    loads = [path for path in named if _holds_load(path)]
+    for load in loads:
+        if (process := user_of(log_path(load))) is not None:
+            raise ConfigError(
+                f"a load goes on in {load} (process {process}): stop it first, or choose another --out"
+            )
+    for load in loads:
+        _clear(load)
+        with suppress(OSError):  # somebody keeps other things there
+            load.rmdir()
+    (folder / name).unlink()
+    (folder / REPORT_NAME).unlink(missing_ok=True)
+
+
+def _holds_load(folder: Path) -> bool:
+    """Whether a load ran here, to its end or not: it notes no options, as a run does that others are judged in."""
+    if (folder / LATENCY_NAME).is_file():
+        return True
+    try:
+        return (folder / NOTE_NAME).is_file() and not read_note(folder / NOTE_NAME).options
+    except ConfigError:
+        return False
 
 
 def has_load(folder: Path) -> bool:

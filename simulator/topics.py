@@ -62,10 +62,12 @@ TOPIC_OF_KIND: dict[str, str] = {
     "segment_released": "control",
     "trajectory_closed": "control",
     "lane_failed": "control",
+    "lane_rebuilt": "control",
     "replay_control": "control",
     "process_sample": "control",
     "replay_ended": "control",
     "run_ended": "control",
+    "load_cut_short": "control",
     "dead_letter": "dead",
 }
 

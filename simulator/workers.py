@@ -41,7 +41,7 @@ from simulator.models import (
 from simulator.plan import Plan, by_model, is_load, means_of, noted, panel_of_run
 from simulator.results import read_results, write_results
 from simulator.run import Opener, begin, longest_silence_s, memory_folder, preamble, run_replayer
-from simulator.runfolder import enter_folder, find_run, note_run, runs_of
+from simulator.runfolder import LOGS_NAME, enter_folder, find_run, note_run, runs_of
 from simulator.scratch import user_base
 from simulator.waits import CONDUCTOR_ROLE, agent_role
 
@@ -78,9 +78,11 @@ async def agent_worker(
     models: ModelOptions = DEFAULT_MODELS,
     answers: str | None = None,
     process: str = "",
+    out: Path | None = None,
 ) -> None:
     """Drive one of the run's systems. Only a privileged one reads the anchors. `answers`: the model that answers in
-    this run. `process`: its name in a load's report. Raises ConfigError where the run has no such system, or asks other
+    this run. `process`: its name in a load's report. `out`: the folder in whose `logs` a system's processes leave what
+    they say; else it is among their memories. Raises ConfigError where the run has no such system, or asks other
     models."""
     async with run_on(url, run, wait_s) as (log, started):
         ours = tuple(label for label in started.systems if label not in started.attached)
@@ -117,7 +119,9 @@ async def agent_worker(
             )
             if not attached and declared.answers == "run":
                 _check_identity(started, "answers", responder.name if responder else None)
-            opener = Opener(spec, started, anchors, folder, source, responder, gateway)
+            opener = Opener(
+                spec, started, anchors, folder, source, responder, gateway, out and out / LOGS_NAME
+            )
             await run_agent(
                 log,
                 started,

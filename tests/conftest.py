@@ -13,6 +13,11 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import settings
+
+# An example's time is the machine's: on a busy one it passes any limit, and with it so does what is drawn slowly.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 # What starts the tests in the background ignores SIGINT, and so would every process that they start and interrupt.
 # A run that is to find a system of these tests may import them in a thread, which can't set it and needs not.

@@ -1,4 +1,4 @@
-"""Event time as people write it."""
+"""Event time as people write it, and the segment in which it lies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import ConfigError
-from simulator.eventtime import DAY1_US, DAY_US, format_event_time, parse_event_time
+from simulator.eventtime import DAY1_US, DAY_US, format_event_time, parse_event_time, segment_of
 
 HOUR_US = 3_600_000_000
 SECOND_US = 1_000_000
@@ -74,3 +74,9 @@ def test_the_first_year_is_counted_in_days_and_others_have_dates() -> None:
     assert format_event_time(DAY1_US + 366 * DAY_US) == "2026-08-17 00:00:00"
     assert format_event_time(DAY1_US - SECOND_US) == "2025-08-15 23:59:59"
     assert format_event_time(2**62) == f"{2**62} us"
+
+
+def test_a_record_on_the_edge_is_of_the_segment_that_begins_there() -> None:
+    ends_us = (100, 200, 300)
+    assert [segment_of(time_us, ends_us) for time_us in (0, 99, 100, 101, 299, 300)] == [0, 0, 1, 1, 2, 3]
+    assert segment_of(0, ()) == 0

@@ -19,7 +19,7 @@ SHAKY = """
 import asyncio
 import os
 
-from egostream import Answer, Delta, Request, Segment
+from egostream import Answer, Delta, Request, Segment, Usage
 
 
 class Shaky:
@@ -31,15 +31,17 @@ class Shaky:
     async def ingest(self, segment: Segment) -> Delta:
         if str(segment.segment) in os.environ.get("NO_INGEST", "").split():
             raise RuntimeError("the model is down")
-        await asyncio.sleep(float(os.environ.get("INGEST_S", "0")))
+        if segment.segment == int(os.environ.get("HANGS_AT", "-1")):
+            await asyncio.Event().wait()
         self.texts += (segment.text,)
-        return Delta()
+        asked = Usage(prompt_tokens=100 + len(self.texts), completion_tokens=7, calls=1)
+        return Delta(stored_bytes=len(segment.text), usage=asked)
 
     async def answer(self, request: Request) -> Answer:
         down = request.phase in os.environ.get("NO_ANSWER", "").split()
         if down or len(self.texts) <= int(os.environ.get("NO_ANSWER_UNTIL", "0")):
             raise RuntimeError("the model is down")
-        return Answer(text=self.texts[-1])
+        return Answer(text=self.texts[-1], usage=Usage(prompt_tokens=1000, completion_tokens=9, calls=2))
 
     async def commit(self, interaction) -> Delta:
         self.texts += (interaction.turns[-1].text,)
@@ -94,11 +96,24 @@ def verdicts(out: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in json.loads(line).items() if k != "run"} for line in lines]
 
 
+def costs(scores: dict[str, Any]) -> list[dict[str, Any]]:
+    """All but how long it took; of that, how many times were measured."""
+    return [
+        {k: v["n"] if isinstance(v, dict) and k.endswith("seconds") else v for k, v in cost.items()}
+        for cost in (*scores["costs"], *scores["spending"])
+    ]
+
+
 @pytest.fixture(scope="module")
 def undisturbed(place: Path) -> list[dict[str, Any]]:
     ran = run(place, place / "undisturbed")
     assert ran.code == 0, ran.err
     return verdicts(place / "undisturbed")
+
+
+@pytest.fixture(scope="module")
+def undisturbed_costs(place: Path, undisturbed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return costs(egostream("scores", place / "undisturbed", "--json").json)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +122,11 @@ def undisturbed(place: Path) -> list[dict[str, Any]]:
     ids=lambda outage: " ".join(map(" ".join, outage.items())),
 )
 def test_after_an_outage_a_retry_gives_what_would_have_been_without(
-    place: Path, undisturbed: list[dict[str, Any]], tmp_path: Path, outage: dict[str, str]
+    place: Path,
+    undisturbed: list[dict[str, Any]],
+    undisturbed_costs: list[dict[str, Any]],
+    tmp_path: Path,
+    outage: dict[str, str],
 ) -> None:
     out = tmp_path / "run"
     assert run(place, out, **outage).code == 4
@@ -117,11 +136,13 @@ def test_after_an_outage_a_retry_gives_what_would_have_been_without(
     assert ran.code == 0, ran.err
     assert (out / "log.db").stat().st_size == log
     again = len(before["rows"]) - sum(map(is_sound, before["rows"]))
-    assert f"{again} trajectories as a retry left them" in ran.out
+    assert f"Taken from a retry, with its costs: {again} trajectories." in ran.out
+    assert costs(before) != undisturbed_costs
     assert "invariants 1-7 hold" in ran.out
     assert verdicts(out) == undisturbed
     after = egostream("scores", out, "--json").json
     assert after["unjudged"]["trajectories"] == 0
+    assert costs(after) == undisturbed_costs
     retried = [row for row in after["rows"] if row["attempt"] == 2]
     assert len(retried) == again
     assert {row["system"] for row in retried} == {"shaky"}
@@ -156,7 +177,10 @@ def test_what_ran_on_a_memory_with_a_gap_is_retried_though_it_was_judged(
 
 
 def test_what_stays_unjudged_is_retried_again(
-    place: Path, undisturbed: list[dict[str, Any]], tmp_path: Path
+    place: Path,
+    undisturbed: list[dict[str, Any]],
+    undisturbed_costs: list[dict[str, Any]],
+    tmp_path: Path,
 ) -> None:
     out = tmp_path / "run"
     assert run(place, out, NO_ANSWER="R1").code == 4
@@ -164,6 +188,7 @@ def test_what_stays_unjudged_is_retried_again(
     ran = retry(place, out, "--json")
     assert ran.code == 0, ran.err
     assert {row["attempt"] for row in ran.json["rows"] if row["system"] == "shaky"} == {3}
+    assert costs(ran.json) == undisturbed_costs
     assert verdicts(out) == undisturbed
     ran = retry(place, out)
     assert ran.code == 0
@@ -180,12 +205,12 @@ def test_a_retry_that_was_killed_goes_on(
     assert run(place, out, NO_ANSWER="R2").code == 4
     unjudged = egostream("scores", out, "--json").json["unjudged"]
     monkeypatch.setenv("PYTHONPATH", with_place(place))
-    monkeypatch.setenv("INGEST_S", "0.5")
+    monkeypatch.setenv("HANGS_AT", "1")
     with started("retry", out, cwd=tmp_path) as process:
         wait_for(lambda: has(out / "retry-1", "deltas"), process)
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=60)
-    monkeypatch.delenv("INGEST_S")
+    monkeypatch.delenv("HANGS_AT")
     assert egostream("scores", out, "--json").json["unjudged"] == unjudged
     ran = retry(place, out)
     assert ran.code == 0, ran.err

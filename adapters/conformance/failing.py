@@ -17,7 +17,7 @@ from adapters.conformance.case import case
 from adapters.conformance.ledger import BrokenError, differing, says, unlike
 from adapters.conformance.resources import Holding, descendants
 from adapters.conformance.world import FACTS, STREAM, TALK, segments
-from adapters.memory import Answer
+from adapters.memory import Answer, Delta, Segment
 from consumers.calls import CallError
 from simulator.errors import MemorySystemError
 
@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 _MOST_CALLS: Final = 8
 """Calls of one ingest before each of which an outage is tried."""
+_MOST_SEGMENTS: Final = 30
+"""After so many, a memory that has asked no model does not ask one as it ingests."""
 _ROUNDS: Final = 3
 _GRACE_S: Final = 5.0
 """How long what was closed may take to be gone."""
@@ -81,35 +83,50 @@ async def outage(bench: Bench) -> str:
     """The model goes before each call of an ingest, before a commit, and before an answer."""
     if not bench.declared.asks:
         raise NotApplicableError("it declares no model")
-    seen, switch, lane = segments(2), bench.switch, f"conformance/o@{STREAM}"
+    switch, lane = bench.switch, f"conformance/o@{STREAM}"
     reproducible = await bench.is_reproducible(segments(3))
-    began = switch.calls
+    seen = segments(_MOST_SEGMENTS)
+    expected, calls = await _first_to_ask(bench, seen, lane)
+    earlier, last = seen[: len(expected) - 1], seen[len(expected) - 1]
     async with bench.line(seen, lane=lane) as line:
-        await line.ingest(seen[0])
-        first = switch.calls
-        expected = await line.ingest(seen[1])
-        calls = switch.calls - first
-    if switch.calls == began:
-        raise NotApplicableError("it declares a model, and asked none for two segments")
-    async with bench.line(seen, lane=lane) as line:
-        await line.ingest(seen[0], keep=True)
+        for s in earlier:
+            await line.ingest(s, keep=s is earlier[-1])
         before = [await line.ask(fact.question) for fact in FACTS[:2]]
         with switch.outage():
             await _must_equal(line, before, "while its model is gone, it", may_fail=True)
         for after in range(min(calls, _MOST_CALLS)):
             with switch.outage(after):
-                delta = await _or_none(line.ingest(seen[1]))
+                delta = await _or_none(line.ingest(last))
             if delta is not None:
                 raise BrokenError(
                     f"its model failed from call {after + 1} of an ingest on, and the ingest gave a delta of "
                     f"{len(delta.records)} records instead of an error"
                 )
             await _must_equal(line, before, "after an ingest that failed, it")
-        await _check_commit(bench, line)
-        delta = await line.ingest(seen[1])
-        if reproducible and (said := differing(expected, delta)) is not None:
-            raise BrokenError(f"after failed tries, segment 1 has another delta than without: {said}")
+        await _check_commit(bench, line, earlier[-1].segment)
+        delta = await line.ingest(last)
+        if reproducible and (said := differing(expected[-1], delta)) is not None:
+            raise BrokenError(
+                f"after failed tries, segment {last.segment} has another delta than without: {said}"
+            )
         return f"failed before each of {min(calls, _MOST_CALLS)} calls of an ingest, and went on as if it had not"
+
+
+async def _first_to_ask(bench: Bench, seen: list[Segment], lane: str) -> tuple[list[Delta], int]:
+    """The deltas of a new memory up to the first segment after the very first at which it asks its model, and how often
+    it asks there. Of a system that asks for the very first alone, those of two segments. Raises NotApplicableError."""
+    deltas: list[Delta] = []
+    calls: list[int] = []
+    async with bench.line(seen, lane=lane) as line:
+        for s in seen:
+            began = bench.switch.calls
+            deltas.append(await line.ingest(s))
+            calls.append(bench.switch.calls - began)
+            if any(calls[1:]):
+                return deltas, calls[-1]
+    if not any(calls):
+        raise NotApplicableError(f"it declares a model, and asked none for {len(seen)} segments")
+    return deltas[:2], 0
 
 
 @case(
@@ -154,8 +171,8 @@ async def _gone(leaked: set[str], before: Holding) -> bool:
     return False
 
 
-async def _check_commit(bench: Bench, line: Line) -> None:
-    branch = await line.branch_or_main(0)
+async def _check_commit(bench: Bench, line: Line, segment: int) -> None:
+    branch = await line.branch_or_main(segment)
     calls = bench.switch.calls
     with bench.switch.outage():
         delta = await _or_none(line.commit(branch))

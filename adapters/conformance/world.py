@@ -67,7 +67,7 @@ FACTS: Final = (
         "Which ring did my grandmother hide behind the clock in the dining room?",
     ),
 )
-"""What the segments hold, one each: segment n of a stream holds fact n."""
+"""What the segments hold, one each: segment n of a stream holds fact n, and after the last the first comes again."""
 
 CHINESE: Final = Fact(
     "桂花茶", "我把奶奶送的桂花茶放在书房柜子的最上面一层了", "奶奶送的东西我放在书房柜子的哪里？"
@@ -102,7 +102,7 @@ def segment(number: int, fact: Fact, *, stream: str = STREAM, observations: int 
 
 def segments(count: int, stream: str = STREAM, facts: Sequence[Fact] = FACTS) -> list[Segment]:
     """The first segments of a stream."""
-    return [segment(number, facts[number], stream=stream) for number in range(count)]
+    return [segment(number, facts[number % len(facts)], stream=stream) for number in range(count)]
 
 
 def talk(name: str, event_time_us: int) -> Interaction:

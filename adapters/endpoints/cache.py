@@ -19,6 +19,7 @@ import anyio.to_thread
 import msgspec
 
 from simulator.errors import ConfigError
+from simulator.wal import use_wal
 
 APPLICATION_ID: Final = 0x65676D63  # "egmc", in the file's header
 SCHEMA_VERSION: Final = 1
@@ -136,7 +137,7 @@ class Cache:
         self._connection = db
 
     def _create(self, db: sqlite3.Connection) -> None:
-        db.execute("PRAGMA journal_mode = WAL")
+        use_wal(db, BUSY_TIMEOUT_S)
         db.execute("BEGIN IMMEDIATE")
         with db:
             if _is_empty(db):  # no other process was first

@@ -83,6 +83,7 @@ class Caller:
         given_up, succeeded = self._given_up, self._succeeded
         attempts = failures = 0
         spent_s = 0.0
+        before: CallError | None = None
         while True:
             body = body_of()
             content = msgspec.json.encode(body)
@@ -117,16 +118,20 @@ class Caller:
                 if self._succeeded == succeeded:
                     self._down = failed.reason
                     self._given_up += 1
-                raise self._error(failed, attempts)
+                cut_short = failed.status is None and timeout_s < self.settings.timeout_s
+                raise self._error(failed, attempts, before if cut_short else None)
             _log.debug("try_again", model=self.label, attempt=attempts, pause_s=pause_s, reason=failed.reason)
             await anyio.sleep(pause_s)
             spent_s += pause_s
+            before = failed
 
-    def _error(self, failed: CallError, attempts: int) -> ModelError:
+    def _error(self, failed: CallError, attempts: int, before: CallError | None = None) -> ModelError:
+        """`before`: what the try before failed by, where the deadline left this one less time than a try has."""
         failure = "unavailable" if failed.failure == "busy" else failed.failure
         asks = f" (it asks for {failed.retry_after_s:g} s)" if failed.retry_after_s else ""
         tries = f" ({attempts} tries)" if attempts > 1 else ""
-        return ModelError(self.label, failure, failed.reason + asks + tries)
+        earlier = f", and before that {before.reason}" if before is not None else ""
+        return ModelError(self.label, failure, failed.reason + earlier + asks + tries)
 
     def _concede(self, failed: CallError, body: dict[str, Any]) -> bool:
         conceded = self.dialect.concede(failed, body)

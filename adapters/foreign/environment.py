@@ -31,6 +31,10 @@ FIRST_PYTHON: Final = (3, 11)
 
 _INSTALLED = "installed.json"
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(\[[^\]]*\])?==(?P<version>[^\s;]+)")
+_KEPT_PYTHONS: Final = (
+    ("PYENV_ROOT", ".pyenv", "versions/*/bin"),
+    ("UV_PYTHON_INSTALL_DIR", ".local/share/uv/python", "*/bin"),
+)
 _VERSION = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
 _VERSIONS = """
 import importlib.metadata, json, sys
@@ -148,16 +152,26 @@ def _base_python(known: Known, given: Path | None) -> tuple[str, str]:
                 f"{known.name} needs Python {python_range(known)}, and {given} is {version}: name another with --python"
             )
         return str(given), version
-    minors = range(max(known.python[0], FIRST_PYTHON)[1], 20)
-    for candidate in (sys.executable, *(f"python3.{minor}" for minor in minors)):
-        path = shutil.which(candidate)
-        version = _version_of(path) if path else None
-        if path and version and _fits(known, version):
-            return path, version
+    for candidate in (sys.executable, *_pythons(max(known.python[0], FIRST_PYTHON)[1])):
+        version = _version_of(candidate)
+        if version and _fits(known, version):
+            return candidate, version
     raise ConfigError(
         f"{known.name} needs Python {python_range(known)}, and there is none here: egostream systems install "
         f"{known.name} --python PATH"
     )
+
+
+def _pythons(first_minor: int) -> Iterator[str]:
+    """Those on the path, and those that pyenv and uv keep beside it, older minor versions first. What pyenv puts on the
+    path may not run."""
+    folders = [Path(folder) for folder in os.get_exec_path() if os.path.isabs(folder)]
+    for variable, usual, inside in _KEPT_PYTHONS:
+        kept = Path(os.environ.get(variable) or Path.home() / usual)
+        folders += sorted(kept.glob(inside))
+    for minor in range(first_minor, 20):
+        for folder in folders:
+            yield from filter(None, [shutil.which(str(folder / f"python3.{minor}"))])
 
 
 def _version_of(python: str) -> str | None:

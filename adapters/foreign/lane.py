@@ -72,6 +72,7 @@ class ForeignLane:
         self._gateway = gateway
         self._python = python
         self._task = task
+        folder = folder.absolute()  # its process has another working directory
         self._folder = folder
         self._journal = Journal(folder / "journal.jsonl")
         self._log = (context.logs or folder) / f"{quote(context.lane, safe=' @=,:+')}.log"
@@ -105,7 +106,11 @@ class ForeignLane:
         async with self._building:
             await self._be_running()
             assert self._empty.agent is not None
-            await self._empty.agent.announce()
+            assert self._process is not None
+            try:
+                await self._empty.agent.announce()
+            except MemorySystemError as error:
+                raise self._failed("start", error.reason, self._process) from error
 
     async def change(self, state: State, change: Change) -> tuple[State, Delta]:
         """The state after a change, held once, and what was newly written. Raises MemorySystemError and ModelError, and
@@ -232,6 +237,7 @@ class ForeignLane:
         """End the process, and let go of the connections to it."""
         with anyio.CancelScope(shield=True):
             for agent in self._agents:
+                self._gateway.forget(agent.name)
                 await agent.forget()
             self._agents.clear()
             if self._process is not None:
@@ -242,6 +248,7 @@ class ForeignLane:
     async def _let_go(self, agent: HttpMemory) -> None:
         """Tell the host that a memory is needed no more, even when cancelled."""
         self._agents.discard(agent)
+        self._gateway.forget(agent.name)
         with anyio.move_on_after(_LET_GO_S, shield=True):
             if self._process is None or self._process.ended:
                 await agent.forget()

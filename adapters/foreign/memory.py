@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 from urllib.parse import quote
@@ -14,7 +15,7 @@ from adapters.foreign.catalogue import Known, catalogue
 from adapters.foreign.environment import must_be_installed
 from adapters.foreign.host.memories import Task
 from adapters.foreign.lane import ForeignLane
-from adapters.foreign.sources import find_source, source_digest
+from adapters.foreign.sources import find_source, is_as_measured, source_digest
 from adapters.gateway import BUNDLED
 from adapters.memory import Answer, Capabilities, Delta, Interaction, LaneContext, Request, Segment
 from adapters.metering import added
@@ -50,9 +51,7 @@ class ForeignMemory:
             raise ConfigError(
                 f"{about.name} needs a model: --system {about.name}:model=NAME, a model of --models"
             )
-        if top_k is not None and top_k < 1:
-            raise ConfigError(f"top_k must be at least 1, not {top_k}")
-        _check_options(about, options)
+        check_options(about, top_k, options)
         environment = must_be_installed(about)
         checkout = find_source(about, source)
         gateway, folder = context.gateway, context.directory
@@ -81,9 +80,17 @@ class ForeignMemory:
 
     @classmethod
     def capabilities(
-        cls, *, model: str = "", embedder: str = BUNDLED, source: str = "", **_: object
+        cls,
+        *,
+        model: str = "",
+        embedder: str = BUNDLED,
+        source: str = "",
+        top_k: int | None = None,
+        **options: str,
     ) -> Capabilities:
-        """What the options declare. Raises ConfigError where its checkout can't be found."""
+        """What the options declare. Raises ConfigError where one is not what it may be, or its checkout can't be
+        found."""
+        check_options(cls.about, top_k, options)
         return Capabilities(
             answers="run",
             model=model,
@@ -91,6 +98,7 @@ class ForeignMemory:
             folder=True,
             gateway=True,
             implementation=_implementation(cls.about, source) if model else "",
+            exempt=dict(cls.about.exempt),
         )
 
     async def prepare(self) -> None:
@@ -147,12 +155,19 @@ def foreign_systems() -> dict[str, type[ForeignMemory]]:
 
 def _implementation(about: Known, source: str) -> str:
     checkout = find_source(about, source)
-    digest = "" if checkout is None else f", source {source_digest(checkout)}"
-    return f"{about.name} {about.version}, pins {about.pins_digest}{digest}"
+    if checkout is None:
+        return about.implementation
+    unlike = "" if is_as_measured(about, checkout) else about.unlike
+    return f"{about.implementation}, source {source_digest(checkout)}{unlike}"
 
 
-def _check_options(about: Known, options: dict[str, str]) -> None:
-    for name in options:
+def check_options(about: Known, top_k: int | None, options: Mapping[str, str]) -> None:
+    """Raises ConfigError where an option is none of the system's, or not what it may be: no driver looks again."""
+    if top_k is not None and top_k < 1:
+        raise ConfigError(f"top_k must be at least 1, not {top_k}")
+    for name, value in options.items():
         if name not in about.options:
             there_are = ", ".join(("model", "embedder", "source", "top_k", *about.options))
             raise ConfigError(f"{about.name} has no option {name!r}: there are {there_are}")
+        if not (option := about.options[name]).takes(value):
+            raise ConfigError(f"{about.name}: option {name}={value}: it may be {option.may_be}")

@@ -42,11 +42,30 @@ def find_source(known: Known, given: str) -> Path | None:
     return folder
 
 
+def is_as_measured(known: Known, folder: Path | None) -> bool:
+    """Whether what a driver uses of a checkout is what it was written for and measured with. Blocking."""
+    source = known.source
+    return source is None or folder is None or source_digest(folder, source.used) == source.digest
+
+
+def source_warning(known: Known, given: str) -> str:
+    """What to be told of a system's checkout before its results are believed; empty where it is as measured, or there
+    is none. Blocking."""
+    try:
+        folder = find_source(known, given)
+    except ConfigError:  # said where it is needed
+        return ""
+    if known.source is None or is_as_measured(known, folder):
+        return ""
+    return f"{known.name}: {folder} {known.unmeasured}: take that commit of {known.source.address}"
+
+
 @functools.cache
-def source_digest(folder: Path) -> str:
-    """Twelve hex digits of what a checkout holds, hidden and large files aside. Blocking."""
+def source_digest(folder: Path, used: tuple[str, ...] = ("**/*",)) -> str:
+    """Twelve hex digits of what a checkout holds, hidden and large files aside; `used`: of these files alone.
+    Blocking."""
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
+    for path in sorted({path for pattern in used for path in folder.glob(pattern)}):
         parts = path.relative_to(folder).parts
         if any(part.startswith(".") or part == "__pycache__" for part in parts) or not path.is_file():
             continue

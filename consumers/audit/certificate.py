@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Self
 
 import msgspec
 
+from consumers.rebuild import LaneRebuilds
 from simulator.events import Event
 from simulator.log.protocol import StoredRecord
 from simulator.topics import wall_of
@@ -19,7 +20,7 @@ Invariant = Literal["form", "1", "2", "3", "4", "5", "6", "7"]
 INVARIANTS: Final[dict[Invariant, str]] = {
     "form": "every event is whole, in its place, and there once",
     "1": "observations in event-time order, gapless in sequence",
-    "2": "one delta a segment, after the segment closed",
+    "2": "one delta a segment, after its end; rebuilt, the same",
     "3": "tasks after their delta; answers rest on nothing newer",
     "4": "T1, R1, F, R_F, commit, T2 and R2 follow each other",
     "5": "nothing of one trajectory is visible elsewhere",
@@ -112,6 +113,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     buried: int = 0
     """Records that could not be used; each is whole in the dead letters."""
     canaries: int = 0
+    rebuilds: tuple[LaneRebuilds, ...] = ()
+    """The lanes whose memory was built again, after a restart or by a new owner."""
 
     @property
     def sound(self) -> bool:

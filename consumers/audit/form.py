@@ -18,6 +18,8 @@ from simulator.events import (
     FeedbackEvent,
     LaneEvent,
     LaneFailedEvent,
+    LaneRebuiltEvent,
+    LoadCutShortEvent,
     ObservationEvent,
     OutlineEvent,
     ProbeEvent,
@@ -39,8 +41,9 @@ from simulator.events import (
 from simulator.log.protocol import StoredRecord
 from simulator.topics import Topics, partition_of, wall_of
 
-_REPEATED: Final = (ReadyEvent, DeadLetterEvent, ReplayControlEvent)
-"""Every process of a role says that it is ready; a reader that begins anew buries a record again."""
+_REPEATED: Final = (ReadyEvent, DeadLetterEvent, ReplayControlEvent, LaneRebuiltEvent)
+"""Every process of a role says that it is ready; a reader that begins anew buries a record again; and an owner that is
+being shut out of a lane may count its rebuild as its successor does."""
 
 _OBSERVATION: Final = ("kind", b"observation")
 AGAIN: Final = "an attached agent said it again under the same id; the first time counts"
@@ -87,12 +90,16 @@ def expected_id(event: AnyEvent) -> str | None:
             return f"{event.trajectory}/closed"
         case LaneFailedEvent():
             return f"{event.lane}/failed"
+        case LaneRebuiltEvent():
+            return f"{event.lane}/rebuilt/{event.rebuild}" + ("/differs" if event.difference else "")
         case ProcessSampleEvent():
             return f"sample/{event.process}/{event.sample}"
         case ReplayEndedEvent():
             return "replay/ended"
         case RunEndedEvent():
             return "run/ended"
+        case LoadCutShortEvent():
+            return "load/cut_short"
         case DeadLetterEvent():
             return f"dead/{event.topic}/{event.partition}/{event.offset}"
         case _:

@@ -11,9 +11,11 @@ from typing import Final, NamedTuple
 
 from consumers.audit.certificate import Book, Kept, fingerprint
 from consumers.audit.stream import Streams
+from consumers.rebuild import LaneRebuilds, RebuildFold
 from simulator.events import (
     CommittedEvent,
     DeltaEvent,
+    LaneRebuiltEvent,
     MemoryRecord,
     ResponseEvent,
     RetrievedRecord,
@@ -85,6 +87,29 @@ class Memories:
         """(lane, segment) of deltas that failed."""
         self.turns: dict[str, int] = {}
         """Isolation `shared`: trajectory → its turn on its lane. Known once the tasks are read."""
+        self._rebuilds = RebuildFold()
+        self._rebuilt: list[tuple[LaneRebuiltEvent, Kept]] = []
+
+    @property
+    def rebuilds(self) -> tuple[LaneRebuilds, ...]:
+        """The lanes that were built again."""
+        return self._rebuilds.lanes()
+
+    def rebuilt(self, event: LaneRebuiltEvent, record: StoredRecord) -> None:
+        """Take what a lane's new owner says of the memory that it built again. Fed before the deltas."""
+        kept = Kept.of(event, record)
+        self._book.checked["2"] += 1
+        self._rebuilds.feed(event)
+        self._rebuilt.append((event, kept))
+        if event.difference:
+            self._book.find(
+                "2",
+                "rebuilt_otherwise",
+                f"the memory of {event.lane} was built again, and is not the one that the log describes; what was "
+                f"measured before and after is of two memories. {', '.join(event.causes)}: {event.difference}",
+                kept,
+                *event.causes,
+            )
 
     def delta_of(self, lane: str, segment: int) -> Kept | None:
         """The delta of a segment."""
@@ -175,7 +200,11 @@ class Memories:
 
     def close_deltas(self, failed_lanes: frozenset[str], *, ended: bool) -> None:
         """Every lane has a delta of each segment (`failed_lanes`: whose agents were given up), and no commit of a
-        branch is in the main memory."""
+        branch is in the main memory. A lane was built again from deltas that are there."""
+        for event, kept in self._rebuilt:
+            if event.segments > self.last_delta(event.lane) + 1:
+                what = f"{event.id} says that {event.segments} deltas were compared, and fewer are there"
+                self._book.lacks("2", "rebuilt_of_nothing", what, kept)
         for name, lane in self._lanes.items():
             stream = name.partition("@")[2]
             segments = self._started.segments.get(stream, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 
 from consumers.audit.certificate import INVARIANTS, Certificate
+from consumers.rebuild import differing_line, same_line
 
 _WIDTH = 100
 _SHOWN = 10
@@ -36,6 +37,7 @@ def render(certificate: Certificate) -> str:
     lines.append("")
     events = ", ".join(f"{n:,} {name}" for name, n in certificate.events.items() if n)
     lines += wrap(events, _WIDTH, initial_indent="Events: ", subsequent_indent=" " * 8)
+    lines += filter(None, (differing_line(certificate.rebuilds), same_line(certificate.rebuilds)))
     lines.append(f"Digest: {certificate.digest}")
     lines.append(f"        of {', '.join(certificate.digest_topics)}")
     lines += [f"        without {name}: {why}" for name, why in certificate.digest_left_out.items()]

@@ -21,6 +21,7 @@ from simulator.events import (
     DeltaEvent,
     FeedbackEvent,
     LaneFailedEvent,
+    LaneRebuiltEvent,
     ObservationEvent,
     ProbeEvent,
     ResponseEvent,
@@ -182,6 +183,8 @@ class Secrets:
                 texts += event.oddities
             case TrajectoryClosedEvent() | LaneFailedEvent():
                 texts.append(event.reason)
+            case LaneRebuiltEvent():
+                texts.append(event.difference)
             case _:
                 return
         self._check(event.id, Place.of(record), "\n".join(texts), None)

@@ -23,7 +23,7 @@ from dev.kafka.tools import fetch_jars, java_command, need_tools
 from dev.kafka.wire import WireError, api_versions, metadata
 
 DATA = PROJECT / ".kafka"
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 180.0
 STOP_GRACE_S = 10.0
 ANSWER_TIMEOUT_S = 3.0
 
@@ -130,7 +130,13 @@ class Cluster:
             elif not _running(state.brokers):
                 assign_ports(self.folder, state)
             brokers_now = self.state.brokers
-            self._launch({broker.id for broker in brokers_now} - _running(brokers_now), jars, timeout_s)
+            down = {broker.id for broker in brokers_now} - _running(brokers_now)
+            try:
+                self._launch(down, jars, timeout_s)
+            except ClusterError:
+                if not self._took_new_ports():
+                    raise
+                self._launch(down, jars, timeout_s)
             self.wait_ready(timeout_s)
 
     def stop(self, keep: bool = False) -> None:
@@ -159,6 +165,11 @@ class Cluster:
         except BaseException:
             processes.kill([broker.process for broker in started])
             raise
+
+    def _took_new_ports(self) -> bool:
+        """Give the brokers new ports where all are down and somebody took one after it was chosen; whether it did."""
+        state = self.state
+        return not _running(state.brokers) and assign_ports(self.folder, state).brokers != state.brokers
 
     def _status(self, broker: Broker) -> BrokerStatus:
         running = processes.is_alive(broker.process)

@@ -28,7 +28,7 @@ from dev.kafka.settings import (
 )
 from dev.kafka.tools import java_command, keytool, openssl, run_tool
 
-TOOL_TIMEOUT_S = 60.0
+TOOL_TIMEOUT_S = 180.0
 
 
 class State(NamedTuple):

@@ -208,7 +208,7 @@ let ended = false // then the readers are closed, and what they were about to do
 async function main() {
   for await (const event of read(['control'])) {
     if (event?.kind === 'run_started') follow(event).catch(fail)
-    else if (event?.kind === 'run_ended') return void (ended = true)
+    else if (event?.kind === 'run_ended' || event?.kind === 'load_cut_short') return void (ended = true)
     else if (event?.lane?.startsWith(`${system}@`)) lanes.get(event.stream)?.take(event)
   }
 }

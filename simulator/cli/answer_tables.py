@@ -12,13 +12,16 @@ from simulator.report.words import (
     ANSWERED_ON,
     NOTHING,
     answered_text,
+    error_text,
+    is_marked,
     ratio_text,
+    stage_texts,
     time_text,
+    unreported_text,
 )
 
 if TYPE_CHECKING:
-    from consumers.answers import AnswersReport, Ratio
-    from consumers.histogram import Percentiles
+    from consumers.answers import AnswersReport, AnswerTimes, Ratio
 
 
 def show_answers(report: AnswersReport) -> None:
@@ -38,20 +41,29 @@ def show_answers(report: AnswersReport) -> None:
     table.add_column("Stage")
     for name in ("n", "p50", "p90", "p99", "p99.9", "max", "p50/idle", "p99/idle"):
         table.add_column(name, justify="right")
+    marked = False
     for title, times in (("while segments came in:", report.loaded), ("after, idle:", report.idle)):
         table.add_row(title, style="bold")
         ratios = report.ratios if times is report.loaded else {}
         for stage, about in ANSWER_STAGES.items():
-            _row(table, f"  {about}", stage, times.stages[stage], ratios.get(stage))
+            error_us = report.error_us.get(stage, 0.0)
+            name = f"  {about}{' †' if error_us else ''}"
+            marked |= is_marked(_row(table, name, stage, times, ratios.get(stage), error_us))
         table.add_section()
     common.show(table)
+    if report.error_us:
+        common.say(error_text(max(report.error_us.values()), marked=marked))
 
 
-def _row(table: Table, name: str, stage: str, numbers: Percentiles | None, ratio: Ratio | None) -> None:
+def _row(
+    table: Table, name: str, stage: str, times: AnswerTimes, ratio: Ratio | None, error_us: float
+) -> list[str]:
+    """Gives the times as they are shown."""
+    numbers = times.stages[stage]
     if numbers is None:
-        # a stage that nobody reports is not one that took no time
-        table.add_row(name, "not streamed" if stage == "first_token" else "0", *[NOTHING] * 5)
-        return
-    values = (numbers.p50_us, numbers.p90_us, numbers.p99_us, numbers.p999_us, numbers.max_us)
+        table.add_row(name, unreported_text(stage, times), *(values := [NOTHING] * 5))
+        return values
     ratios = () if ratio is None else (ratio_text(ratio.p50), ratio_text(ratio.p99))
-    table.add_row(name, f"{numbers.n:,}", *map(time_text, values), *ratios)
+    values = stage_texts(numbers, times.stages["published"], error_us)
+    table.add_row(name, f"{numbers.n:,}", *values, *ratios)
+    return values

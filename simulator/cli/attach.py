@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
+from typing import Any
 
 import click
 from msgspec.structs import replace
 
 from adapters.registry import parse_spec
 from simulator.cli import common
-from simulator.workers import agent_worker
+from simulator.cli.driving import answers_option, drive, log_needed, out_option, wait_option, with_models
 
 
 @click.command(
@@ -20,40 +20,26 @@ Example, in two terminals with an environment each:
 """
 )
 @click.option(
-    "--system", required=True, metavar="SYSTEM", help="Your class as module:Class[:OPTION=VALUE,...]."
+    "--system",
+    required=True,
+    metavar="SYSTEM",
+    help="Your class as module:Class[:OPTION=VALUE,...], or what else `egostream run --system` takes.",
 )
 @click.option(
     "--as", "label", metavar="LABEL", help="The label that the run knows it by. [default: SYSTEM's own]"
 )
-@click.option(
-    "--log",
-    "log_url",
-    required=True,
-    metavar="LOG",
-    help="The run's log: kafka://HOST:PORT, or the path of a file.",
-)
+@log_needed
 @click.option(
     "--run", required=True, metavar="ID", help="Which run of that log; `any` takes the one that goes on."
 )
-@click.option(
-    "--wait",
-    "wait_s",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for the run to begin.",
-)
+@wait_option
 @common.call_timeout_option
+@answers_option
+@out_option
+@with_models
 @common.command_options
 def attach(
-    system: str,
-    label: str | None,
-    log_url: str,
-    run: str,
-    wait_s: float,
-    call_timeout_s: float,
-    settings: common.Settings,
+    system: str, label: str | None, log_url: str, run: str, settings: common.Settings, **driving: Any
 ) -> None:
     """Attach a memory system to a run, from its own environment and process, until the run ends.
 
@@ -66,8 +52,4 @@ def attach(
     spec = parse_spec(system)
     if label is not None:
         spec = replace(spec, label=label)
-    common.run_async(
-        partial(agent_worker, log_url, run, spec, wait_s=wait_s, attached=True, call_timeout_s=call_timeout_s)
-    )
-    if settings.json:
-        common.print_json({"role": f"agent.{spec.label}", "ended": True})
+    drive(spec, log_url, run, settings, attached=True, **driving)

@@ -30,7 +30,7 @@ def audit(run: str, settings: common.Settings) -> int:
 
     \b
     1  observations come in event-time order, gapless in sequence
-    2  one delta a segment, after the segment closed
+    2  one delta a segment, after its end; a memory that is built again comes to the same
     3  tasks come after their delta; answers rest on nothing newer than that
     4  task, answer, feedback, commit, second task and answer follow each other
     5  nothing of one trajectory is visible in another, nor in the main memory

@@ -19,6 +19,7 @@ from adapters.registry import SystemSpec, capabilities, open_system, parse_spec
 from consumers.tables import new_table
 from simulator.cli import common
 from simulator.cli.progress import Update, progress_bar
+from simulator.cli.sources import note_sources
 from simulator.models import gateway_for
 from simulator.scratch import scratch_folder, user_base
 
@@ -51,7 +52,7 @@ Examples:
 @click.option(
     "--call-timeout",
     "call_timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=common.Number(min=0, min_open=True),
     default=CALL_TIMEOUT_S,
     show_default=True,
     metavar="SECONDS",
@@ -79,7 +80,9 @@ def check(
             "error", as_json=context.params["log_json"]
         )  # warnings are of failures it makes
     results: dict[str, list[Result]] = {}
-    for spec in map(parse_spec, specs):
+    parsed = [parse_spec(spec) for spec in specs]
+    note_sources(parsed, settings)
+    for spec in parsed:
         if models is None and capabilities(spec).gateway and not settings.quiet:
             common.note(
                 f"{spec.label} asks its model in words of its own, and a rule answers with the lines that it is shown. "

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NoReturn, ParamSpec, TypeVar
 
@@ -37,6 +39,18 @@ PIPED_WIDTH = 120
 """Columns of tables where standard output is no terminal and $COLUMNS doesn't say."""
 
 FOLDER = click.Path(path_type=Path)
+
+
+class Number(click.FloatRange):
+    """A number in a range. Click's own lets NaN through, which lies in none: no comparison with it is true."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """What the range accepts, and not NaN."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is no number", param, ctx)
+        return number
+
 
 log_option = click.option(
     "--log",
@@ -77,7 +91,7 @@ offline_option = click.option(
 call_timeout_option = click.option(
     "--call-timeout",
     "call_timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=600.0,
     show_default=True,
     metavar="SECONDS",
@@ -117,17 +131,40 @@ out = _Console(highlight=False, width=_width(sys.stdout))
 err = _Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def show(renderable: RenderableType, *, wrap: bool = True) -> None:
-    """A table or the like on standard output. Text that is not to be wrapped is not cropped either."""
-    out.print(renderable, crop=False, soft_wrap=not wrap)
+def show(renderable: RenderableType, *, wrap: bool = True, alone: bool = False) -> None:
+    """A table or the like on standard output. Text that is not to be wrapped is not cropped either. `alone` as in
+    `say`."""
+    with _read_by_some(alone):
+        out.print(renderable, crop=False, soft_wrap=not wrap)
 
 
-def say(text: str | bytes = "") -> None:
-    """A line on standard output as it is: commands to copy stay on one line."""
+def say(text: str | bytes = "", *, alone: bool = False) -> None:
+    """A line on standard output as it is: commands to copy stay on one line. Where nobody reads it any more, the
+    command goes on to its end and its exit code; with `alone`, where it does nothing but print, OutputClosedError ends
+    it."""
+    with _read_by_some(alone):
+        try:
+            click.echo(text)
+        except BrokenPipeError as error:
+            raise OutputClosedError(sys.stdout) from error
+
+
+@contextmanager
+def _read_by_some(alone: bool) -> Iterator[None]:
     try:
-        click.echo(text)
-    except BrokenPipeError as error:
-        raise OutputClosedError(sys.stdout) from error
+        yield
+    except OutputClosedError as error:
+        if alone:
+            raise
+        _let_go(error.stream)
+
+
+def _let_go(stream: IO[Any]) -> None:
+    """What is written to it from now on, or still buffered, goes nowhere, instead of failing again, at exit at the
+    latest."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def note(text: str) -> None:
@@ -222,8 +259,7 @@ def fail(error: BaseException) -> int:
     leaves = _leaves(error)
     for leaf in leaves:
         if isinstance(leaf, OutputClosedError):
-            # what is still buffered goes nowhere, instead of failing again at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), leaf.stream.fileno())
+            _let_go(leaf.stream)
             return EXIT_NO_READER if leaf.stream is sys.stderr else 0
     structlog.get_logger(__name__).debug("failed", exc_info=error)
     for leaf in leaves:

@@ -43,7 +43,7 @@ def demo(out: Path, settings: common.Settings) -> int:
     if settings.json:
         outcome.print_json()
     else:
-        outcome.show()
+        outcome.show(settings)
         common.say(
             "\nFidelity                the memory holds the evidence\n"
             "Initial evidence use    the first answer used it\n"

@@ -30,7 +30,7 @@ _NAME: Final = 32
 _SPARKS: Final = "▁▂▃▄▅▆▇█"
 _SPARK_WIDTH: Final = 48
 _WHOLE_EVERY: Final = 4
-"""The percentiles since the start take a millisecond: only every so many times."""
+"""The percentiles since the start take a millisecond: only every so many times, while the pace has to be kept."""
 
 
 class LiveView:
@@ -62,7 +62,7 @@ class LiveView:
             self._begin(state.started.run)
         if state.replayed and self._replayed_us is None:
             self._replayed_us = state.now_us
-        if self._told % _WHOLE_EVERY == 0:
+        if state.replayed or self._told % _WHOLE_EVERY == 0:
             self._percentiles = self._whole.middle_and_tail()
         self._told += 1
         if state.begun_us is not None:
@@ -124,7 +124,9 @@ class LiveView:
             return "all is remembered; asking it idle"
         if self._replayed_us is not None:
             left_s = self._drain_s - (state.now_us - self._replayed_us) / 1e6
-            return f"all was due; waits {max(0.0, left_s):.0f} s at most for what is owed"
+            if left_s < 0.5:
+                return "all was due; waits no longer for what is owed"
+            return f"all was due; waits {left_s:.0f} s at most for what is owed"
         left_s = max(0.0, self._duration_s - elapsed_s)
         return f"{min(elapsed_s, self._duration_s):.0f} of {self._duration_s:g} s, {left_s:.0f} s left"
 

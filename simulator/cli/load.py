@@ -16,13 +16,15 @@ from simulator.cli.load_tables import show_report
 from simulator.cli.loads import check_extra, compare, show_progress, sweep, with_report
 from simulator.cli.metrics import Tell, metrics_options
 from simulator.cli.progress import files_progress
+from simulator.counts import counted
 from simulator.errors import ConfigError
-from simulator.runfolder import LATENCY_NAME, REPORT_NAME, log_path
+from simulator.runfolder import LATENCY_NAME, LOG_NAME, NOTE_NAME, REPORT_NAME, log_path
 
 if TYPE_CHECKING:
+    from simulator.load.single import LoadPlan
     from simulator.load.sweep import Axis
 
-_positive = click.FloatRange(min=0, min_open=True)
+_positive = common.Number(min=0, min_open=True)
 
 
 @click.command(
@@ -89,7 +91,7 @@ Examples:
 @click.option(
     "--drain",
     "drain_s",
-    type=click.FloatRange(min=0),
+    type=common.Number(min=0),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
@@ -106,7 +108,7 @@ Examples:
 @click.option(
     "--idle",
     "idle_s",
-    type=click.FloatRange(min=0),
+    type=common.Number(min=0),
     metavar="SECONDS",
     help="With --questions-per-second: how long to ask at the same rate once all is remembered and answered. "
     "[default: a third of --duration, at most 20; with --sweep 0]",
@@ -132,6 +134,12 @@ Examples:
     "[default: all in one process]",
 )
 @click.option(
+    "--real-time",
+    is_flag=True,
+    help="With --agents: let the replayer's process run before all others, so that it is on time where there are fewer "
+    "processors than roles. It takes its share from the others at once. Linux, as root or with CAP_SYS_NICE.",
+)
+@click.option(
     "--seed",
     type=int,
     default=0,
@@ -143,7 +151,8 @@ Examples:
     "axis",
     type=click.Choice(["rate", "wearers"]),
     help="Look for the highest rate, or the most wearers, that keep the objective: from the load given, first doubling "
-    "or halving, then between. Each load is a run in a folder of its own in RUN.",
+    "or halving, then between. What breaks it is measured a second time, and a third where those do not agree. Each "
+    "load is a run in a folder of its own in RUN.",
 )
 @click.option(
     "--objective",
@@ -154,7 +163,7 @@ Examples:
 )
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0, max=1, min_open=True, max_open=True),
+    type=common.Number(min=0, max=1, min_open=True, max_open=True),
     default=0.05,
     show_default=True,
     metavar="SHARE",
@@ -166,8 +175,8 @@ Examples:
     default=1,
     show_default=True,
     metavar="N",
-    help="With --sweep: measure each of the two ends so many times more, to see whether they say the same "
-    "again. From 3 on, the answer has an interval of its chance of keeping the objective.",
+    help="With --sweep: measure each of the two ends so many times more once they are found, to see whether they say "
+    "the same again. From 3 on, the answer has an interval of its chance of keeping the objective.",
 )
 @click.option(
     "--compare",
@@ -207,6 +216,7 @@ def load(
     calls_in_flight: int,
     call_timeout_s: float,
     agents: int | None,
+    real_time: bool,
     seed: int,
     axis: Axis | None,
     objective: str | None,
@@ -266,9 +276,11 @@ def load(
         if not goes and click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT:
             raise ConfigError(f"--{name} goes with {with_}")
     check_extra()
+    from adapters.registry import parse_spec
     from producers.questions import QuestionLoad
     from simulator.cli.live import load_shown
     from simulator.cli.run import note_attached
+    from simulator.cli.sources import note_sources
     from simulator.load.single import LoadOptions, execute_load, plan_load
     from simulator.load.sweep import LAG
 
@@ -277,6 +289,7 @@ def load(
         system=system or "",
         attached=attached or "",
         agents=agents,
+        real_time=real_time,
         out=out,
         log=log_url,
         load=Load(
@@ -302,6 +315,7 @@ def load(
         raise ConfigError("--idle goes with --questions-per-second: it says how long to ask afterwards")
     if axis is not None and attached:
         raise ConfigError("--sweep makes one run after the other, and --attach is for one: one of the two")
+    note_sources(map(parse_spec, filter(None, (system, *(compared or ())))), settings)
     if axis is not None:
         return sweep(options, axis, objective or LAG, tolerance, again, tell, settings)
     if objective is not None:
@@ -310,25 +324,20 @@ def load(
         return compare(options, compared, rounds, tell, settings)
     with files_progress("reading", settings.quiet) as files:
         plan = plan_load(options, progress=files)
-    offered = plan.offered
-    if not settings.quiet:
-        segments = sum(plan.plan.started.segments.values())
-        common.note(
-            f"{offered.observations:,} observations, {segments:,} segments on {len(offered.lifelogs)} lanes, "
-            f"{offered.rate:,.6g} × real time for {duration_s:g} s"
-        )
-        if plan.questions is not None:
-            loaded, idle = len(plan.questions.loaded), len(plan.questions.idle)
-            common.note(
-                f"{loaded:,} questions meanwhile, and {idle:,} in {plan.questions.idle_s:g} s afterwards"
-            )
-    note_attached(plan.plan)
     try:
+        if not settings.quiet:
+            _note_plan(plan)
+        note_attached(plan.plan)
         with load_shown("loading", duration_s, drain_s, settings.quiet, show_progress, tell) as shown:
             measure = partial(execute_load, plan, *shown)
             report = common.run_async(partial(with_report, measure, out))
     except KeyboardInterrupt as error:
-        raise common.StoppedError(f"stopped; what was published is in {log_url or log_path(out)}") from error
+        if not any((out / name).is_file() for name in (NOTE_NAME, LOG_NAME)):
+            raise common.StoppedError("stopped before anything was published") from error
+        reader = common.command("report", out)
+        raise common.StoppedError(
+            f"stopped; what was published is in {log_url or log_path(out)}: `{reader}` reads the latencies off it"
+        ) from error
     if settings.json:
         common.print_json(report)
     else:
@@ -342,3 +351,19 @@ def load(
     parts = () if report.answers is None else (report.answers.loaded, report.answers.idle)
     lacking = any(part.failed or part.unfinished for part in (report, *parts))
     return common.EXIT_UNJUDGED if lacking else 0
+
+
+def _note_plan(load: LoadPlan) -> None:
+    """What is about to be offered and asked."""
+    offered, questions = load.offered, load.questions
+    segments = sum(load.plan.started.segments.values())
+    common.note(
+        f"{counted(offered.observations, 'observation')}, {counted(segments, 'segment')} on "
+        f"{counted(len(offered.lifelogs), 'lane')}, {offered.rate:,.6g} × real time for "
+        f"{load.options.load.duration_s:g} s"
+    )
+    if questions is not None:
+        loaded, idle = len(questions.loaded), len(questions.idle)
+        common.note(
+            f"{counted(loaded, 'question')} meanwhile, and {idle:,} in {questions.idle_s:g} s afterwards"
+        )

@@ -7,21 +7,26 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from simulator.cli import common
+from simulator.counts import counted
 from simulator.report.words import (
     NOTHING,
     STAGES,
     bracket_text,
     clock_text,
     end_text,
+    error_text,
     figure_text,
     growth_text,
     interval_text,
+    is_marked,
+    lacking_text,
     level_text,
     rate_text,
     remembered_text,
     says_text,
     spread_text,
     stage_texts,
+    steered_text,
     time_text,
 )
 
@@ -35,6 +40,8 @@ if TYPE_CHECKING:
 def show_report(report: LatencyReport) -> None:
     """The tables of one load."""
     common.say(remembered_text(report))
+    if report.steered:
+        common.say(steered_text(report))
     common.say(
         f"offered  {rate_text(report.offered_observations_per_s)} observations/s, "
         f"{rate_text(report.offered_segments_per_s)} segments/s"
@@ -45,8 +52,8 @@ def show_report(report: LatencyReport) -> None:
     )
     high, last = report.highest, report.lag[-1] if report.lag else report.highest
     common.say(
-        f"lag      at most {high.segments:,} segments, {high.observations:,} observations, "
-        f"{high.event_time_s:,.0f} s of life; at the end {last.segments:,} segments"
+        f"lag      at most {counted(high.segments, 'segment')}, {counted(high.observations, 'observation')}, "
+        f"{high.event_time_s:,.0f} s of life; at the end {counted(last.segments, 'segment')}"
         if report.lag
         else "lag      not known"
     )
@@ -67,17 +74,15 @@ def show_report(report: LatencyReport) -> None:
     for name in ("n", "p50", "p90", "p99", "p99.9", "max"):
         table.add_column(name, justify="right")
     _row(table, "observation handed to the log", report.pacing)
+    marked = False
     for stage, numbers in report.stages.items():
         if stage == "ingest":
             table.add_section()  # these two don't run from due
-        _row(table, STAGES[stage], numbers, report.stages["published"], report.error_us.get(stage, 0.0))
+        error_us = report.error_us.get(stage, 0.0)
+        marked |= is_marked(_row(table, STAGES[stage], numbers, report.stages["published"], error_us))
     common.show(table)
     if report.error_us:
-        error = time_text(max(report.error_us.values()))
-        common.say(
-            f"† by a clock that is known within ± {error} (clock error): a smaller difference from a row without † "
-            "says nothing.\n~ of what lies between it and the handing to the log, half or more is within that error."
-        )
+        common.say(error_text(max(report.error_us.values()), marked=marked))
 
 
 def show_found(found: Found) -> None:
@@ -85,7 +90,8 @@ def show_found(found: Found) -> None:
     table = Table(
         title=f"Time from due to remembered; objective: {found.objective}", title_justify="left", box=None
     )
-    for name in (found.unit, "offered obs/s", "achieved obs/s", "p50", "p99", "max", "growth", "objective"):
+    rates = ("offered obs/s", "achieved obs/s")
+    for name in (found.unit, *rates, "n", "p50", "p99", "max", "growth", "objective"):
         table.add_column(name, justify="right")
     for point in sorted(found.points, key=lambda point: point.value):
         report = point.report
@@ -99,12 +105,15 @@ def show_found(found: Found) -> None:
             f"{point.value:,.6g}",
             rate_text(report.offered_observations_per_s),
             rate_text(report.achieved_observations_per_s),
+            f"{report.remembered:,}",
             *times,
             growth_text(report.growth),
             "kept" if point.kept else "broken",
         )
     common.show(table)
     common.say(f"\n{bracket_text(found)}")
+    for said in lacking_text(found):
+        common.say(said)
     common.say(f"highest that kept it   {end_text(found.highest_kept, found.unit)}")
     common.say(f"lowest that broke it   {end_text(found.lowest_broken, found.unit)}")
 
@@ -114,7 +123,9 @@ def show_comparison(comparison: Comparison) -> None:
     for side, system in zip("AB", comparison.systems, strict=True):
         common.say(f"{side}  {system}")
     table = Table(
-        title=f"\nMedians and ratios of {len(comparison.rounds)} rounds", title_justify="left", box=None
+        title=f"\nMedians and ratios of {counted(len(comparison.rounds), 'round')}",
+        title_justify="left",
+        box=None,
     )
     table.add_column("Figure")
     for name in ("A", "B", "A/B", "spread", f"interval{level_text(comparison.figures)}"):
@@ -132,6 +143,8 @@ def show_comparison(comparison: Comparison) -> None:
             "not told" if figure.says == "unjudged" else says_text(figure),
         )
     common.show(table)
+    for said in lacking_text(comparison):
+        common.say(said)
     for reason in dict.fromkeys(figure.reason for figure in comparison.figures if figure.reason):
         common.say(f"not told: {reason}")
 
@@ -142,10 +155,10 @@ def _row(
     numbers: Percentiles | None,
     sent: Percentiles | None = None,
     error_us: float = 0.0,
-) -> None:
-    """`error_us`: how far off these numbers may be; `sent`: those from which on it counts."""
+) -> list[str]:
+    """`error_us`: how far off these numbers may be; `sent`: those from which on it counts. Gives the times as they are
+    shown."""
     name += " †" if error_us else ""
-    if numbers is None:
-        table.add_row(name, "0", *[NOTHING] * 5)
-        return
-    table.add_row(name, f"{numbers.n:,}", *stage_texts(numbers, sent, error_us))
+    texts = [NOTHING] * 5 if numbers is None else stage_texts(numbers, sent, error_us)
+    table.add_row(name, f"{0 if numbers is None else numbers.n:,}", *texts)
+    return texts

@@ -125,7 +125,10 @@ def _several(
         with load_shown(what, duration_s, drain_s, settings.quiet, show_progress, tell) as shown:
             yield shown
     except KeyboardInterrupt as error:
-        raise common.StoppedError(f"stopped; the loads that were measured are in {options.out}") from error
+        said = f"stopped; the loads that were measured are in {options.out}"
+        if any((options.out / name).is_file() for name in (SWEEP_NAME, COMPARE_NAME)):
+            said += f": `{common.command('report', options.out)}` shows what they tell"
+        raise common.StoppedError(said) from error
 
 
 def show_progress(update: Update, progress: Progress) -> None:

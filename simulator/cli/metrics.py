@@ -25,7 +25,7 @@ Tell = Callable[["State"], None]
 linger_option = click.option(
     "--linger",
     "linger_s",
-    type=click.FloatRange(min=0),
+    type=common.Number(min=0),
     default=LINGER_S,
     show_default=True,
     metavar="SECONDS",

@@ -67,7 +67,7 @@ Example, in two terminals:
 @click.option(
     "--for",
     "for_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=common.Number(min=0, min_open=True),
     metavar="SECONDS",
     help="Stop after so much real time.",
 )

@@ -8,13 +8,13 @@ from pathlib import Path
 import anyio.to_thread
 import click
 
-from consumers.audit import Certificate
 from consumers.score_tables import render
 from consumers.scores import Scores
 from simulator.cli import common
 from simulator.cli.given import given_run
 from simulator.cli.progress import files_progress, progress_bar
 from simulator.cli.run import Outcome, note_attached, shown
+from simulator.cli.sources import note_sources
 from simulator.results import audit_run, read_results
 from simulator.retry import RetryOptions, plan_retry, run_retry
 
@@ -39,14 +39,14 @@ def retry(
 
     Their memories are made anew and ingest the stream again up to where they are asked. That is a run of its own in
     RUN/retry-1 (then retry-2 and so on); RUN's own log stays as it is. `egostream scores RUN` counts a retried
-    trajectory as its newest attempt left it, and says how many there are. The retry is audited as a run is.
+    trajectory as its newest attempt left it, costs too, and says how many there are. The retry is audited as a run is.
 
     Dataset, options, models, judges and version must be those of the run; --models and --cache say where they are now,
     if not where they were. What a model answered the first time comes from the cache: only what failed is paid for.
     Stopped, the same command goes on.
     """
 
-    async def run() -> tuple[Scores, Certificate | None]:
+    async def run() -> tuple[Scores, Outcome | None]:
         async with given_run(folder) as (log, started):
             results = await read_results(log, started, folder)
             now = RetryOptions(data=data, models=models, cache=cache, offline=offline)
@@ -62,18 +62,18 @@ def retry(
                     f"{', '.join(plan.started.systems)}"
                 )
             note_attached(plan)
+            await anyio.to_thread.run_sync(note_sources, plan.systems, settings)
             with progress_bar("running", settings.quiet) as update:
                 scores = await run_retry(folder, log, plan, started, shown(plan.started, update))
-            return scores, await audit_run(plan.options.out)
+            return scores, Outcome.of(plan.started, scores, await audit_run(plan.options.out))
 
     try:
-        scores, certificate = common.run_async(run)
+        scores, outcome = common.run_async(run)
     except KeyboardInterrupt as error:
         again = common.command("retry", folder)
         raise common.StoppedError(f"stopped; what was done stays: `{again}` goes on") from error
-    if certificate is not None:
-        outcome = Outcome(scores, certificate)
-        outcome.print_json() if settings.json else outcome.show()
+    if outcome is not None:
+        outcome.print_json() if settings.json else outcome.show(settings)
         return outcome.exit_code
     if settings.json:
         common.print_json(scores)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, Self, TypeVar, get_args
 
 import click
 import msgspec
 import structlog
 
+from adapters.foreign.catalogue import Known, catalogue
 from consumers.audit import Certificate, one_line
 from consumers.audit import render as render_audit
 from consumers.follow import Watcher
@@ -24,10 +25,12 @@ from simulator.cli import common
 from simulator.cli.estimates import show_estimates
 from simulator.cli.metrics import Tell, metrics_options, watching
 from simulator.cli.progress import Update, files_progress, progress_bar, records_shown
+from simulator.cli.sources import note_sources
 from simulator.estimate import estimate
 from simulator.events import Benchmark, Limits, RunStartedEvent
 from simulator.eventtime import format_event_time
 from simulator.plan import Plan, RunOptions, at_each_top_k, plan_run
+from simulator.report.run_facts import foreign_of
 from simulator.results import audit_run
 from simulator.run import execute
 from simulator.runfolder import log_path
@@ -236,7 +239,7 @@ _OPTIONS = (
     common.call_timeout_option,
     click.option(
         "--answer-timeout",
-        type=click.FloatRange(min=0, min_open=True),
+        type=common.Number(min=0, min_open=True),
         default=600.0,
         show_default=True,
         metavar="SECONDS",
@@ -245,7 +248,7 @@ _OPTIONS = (
     click.option(
         "--stall-timeout",
         "stall_timeout_s",
-        type=click.FloatRange(min=0, min_open=True),
+        type=common.Number(min=0, min_open=True),
         metavar="SECONDS",
         help="After so long without anything of a role that owes something, the run ends with an error that names it. "
         "[default: 20 minutes more than a call may take]",
@@ -331,7 +334,9 @@ def run(options: RunOptions, tell: Tell | None, settings: common.Settings, dry_r
     """
     if dry_run:
         with files_progress("reading", settings.quiet) as files:
-            found = estimate(plan_run(options, files))
+            plan = plan_run(options, files)
+            found = estimate(plan)
+        note_sources(plan.systems, settings)
         common.print_json(found) if settings.json else show_estimates(found)
         return 0
     outcome = run_options(options, settings, watching(tell))
@@ -339,7 +344,7 @@ def run(options: RunOptions, tell: Tell | None, settings: common.Settings, dry_r
     if settings.json:
         outcome.print_json()
     else:
-        outcome.show()
+        outcome.show(settings)
         common.say(
             f"\nThe log is {options.log or log_path(out)}; scores.json and trajectories.csv are beside it."
         )
@@ -355,10 +360,16 @@ def run(options: RunOptions, tell: Tell | None, settings: common.Settings, dry_r
 
 
 class Outcome(NamedTuple):
-    """What came of a run: its scores, and whether they can be trusted."""
+    """What came of a run: its scores, whether they can be trusted, and by label which foreign systems it had."""
 
     scores: Scores
     audit: Certificate
+    foreign: Mapping[str, Known]
+
+    @classmethod
+    def of(cls, started: RunStartedEvent, scores: Scores, audit: Certificate) -> Self:
+        """That of a run."""
+        return cls(scores, audit, foreign_of(started.identity, catalogue()))
 
     @property
     def exit_code(self) -> int:
@@ -367,14 +378,21 @@ class Outcome(NamedTuple):
             return common.EXIT_VIOLATION
         return 0 if self.scores.complete else common.EXIT_UNJUDGED
 
-    def show(self) -> None:
-        """The tables, and a line on the audit, or all that it found."""
+    def show(self, settings: common.Settings) -> None:
+        """The tables, which of its systems are approximations, and a line on the audit, or all that it found."""
         common.show(render(self.scores))
+        if not settings.quiet:
+            for label, known in self.foreign.items():
+                read = common.command("systems", known.name)
+                common.note(f"{label} approximates {known.title}: `{read}` says in what it differs")
         common.say("\n" + (one_line(self.audit) if self.audit.sound else render_audit(self.audit)))
 
     def print_json(self) -> None:
-        """The scores as `egostream scores --json` has them, and `audit`."""
-        common.print_json({**msgspec.to_builtins(self.scores), "audit": self.audit})
+        """The scores as `egostream scores --json` has them, `audit`, and `approximations` by system."""
+        approximations = {label: known.approximations for label, known in self.foreign.items()}
+        common.print_json(
+            {**msgspec.to_builtins(self.scores), "audit": self.audit, "approximations": approximations}
+        )
 
 
 def run_options(
@@ -387,6 +405,7 @@ def run_options(
     started = plan.started
     _log.info("run", id=started.run, out=str(options.out), **started.identity)
     note_attached(plan)
+    note_sources(plan.systems, settings)
     try:
         with progress_bar("running", settings.quiet) as update:
             scores = common.run_async(
@@ -403,7 +422,7 @@ def run_options(
     _log.info(
         "run_ended", id=started.run, trajectories=scores.trajectories, unjudged=scores.unjudged.trajectories
     )
-    return Outcome(scores, certificate)
+    return Outcome.of(started, scores, certificate)
 
 
 def note_attached(plan: Plan) -> None:

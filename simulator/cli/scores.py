@@ -10,6 +10,7 @@ from consumers.score_tables import render, to_csv
 from simulator.cli import common
 from simulator.cli.given import given_run, run_argument
 from simulator.errors import ConfigError
+from simulator.plan import is_load
 from simulator.results import Results, read_results, write_results
 
 
@@ -66,11 +67,11 @@ def scores(
 
     has_folder = folder.is_dir()
 
-    async def read() -> Results:
+    async def read() -> tuple[Results, bool]:
         async with given_run(run) as (log, started):
-            return await read_results(log, started, folder if has_folder else None)
+            return await read_results(log, started, folder if has_folder else None), is_load(started)
 
-    results = common.run_async(read)
+    results, of_load = common.run_async(read)
     found = results.scores
     written = write_results(folder if has_folder else folder.parent, results) if write else []
     if csv_path is not None and not csv_only:
@@ -87,6 +88,9 @@ def scores(
         common.say(f"{run} is a replay without memory systems: there is nothing to score.")
     else:
         common.show(render(found, groups))
+        if of_load:
+            reader = common.command("report", run)
+            common.say(f"{run} is a load: `{reader}` tells how late it remembered and answered.")
     if written and not settings.quiet:
         common.note(f"written: {', '.join(map(str, written))}")
     return 0 if found.complete else common.EXIT_UNJUDGED

@@ -8,6 +8,7 @@ import click
 import msgspec
 from rich.table import Table
 
+from consumers.rebuild import differing_line, same_line
 from consumers.status import Owed, RoleStatus, Status, StatusFold
 from simulator.cli import common
 from simulator.cli.given import given_run, run_argument
@@ -67,6 +68,8 @@ def status(run: str, limit: int, settings: common.Settings) -> None:
     if found.trajectories:
         counts = (f"{count:,} {state}" for state, count in found.trajectories.items())
         common.say(f"\n{sum(found.trajectories.values()):,} trajectories: {'; '.join(counts)}")
+    for said in filter(None, (differing_line(found.rebuilds), same_line(found.rebuilds))):
+        common.say(f"\n{said}")
     if found.owed and limit:
         common.show(_owed(found.owed[:limit], len(found.owed), now_us))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import click
 
 from adapters.foreign.catalogue import Known, catalogue, known
 from adapters.foreign.environment import folder_of, install, installed, python_range, remove
-from adapters.foreign.sources import find_source, variable_of
+from adapters.foreign.sources import find_source, source_warning, variable_of
 from adapters.registry import SystemSpec, available, brought, capabilities, describe, options_of, parse_spec
 from consumers.tables import new_table
 from simulator.cli import common
 from simulator.cli.check import check
 from simulator.cli.progress import progress_bar
+from simulator.cli.sources import note_sources
 from simulator.errors import ConfigError
 from simulator.plan import means_of
 
@@ -63,8 +65,10 @@ def list_systems(specs: tuple[str, ...], settings: common.Settings) -> None:
     up to there: the best that the system declares. One that can do none of these runs with --isolation shared.
     """
     broken: dict[str, str] = {}
-    if specs:
-        rows = {spec.label: _row(spec) for spec in map(parse_spec, specs)}
+    named = [parse_spec(spec) for spec in specs]
+    note_sources(named or [parse_spec(name) for name in catalogue()], settings)
+    if named:
+        rows = {spec.label: _row(spec) for spec in named}
     else:
         rows, broken = _all()
     if settings.json:
@@ -84,7 +88,8 @@ def list_systems(specs: tuple[str, ...], settings: common.Settings) -> None:
         common.note(f"{name}: {why}")
     foreign = {name: row["foreign"] for name, row in rows.items() if row["foreign"]}
     if foreign:
-        _show_foreign(foreign, details=bool(specs))
+        asked = {spec.label: catalogue()[spec.name] for spec in named if spec.label in foreign}
+        _show_foreign(foreign, asked)
     if specs:
         return
     common.say(
@@ -140,15 +145,34 @@ def install_system(name: str, python: Path | None, settings: common.Settings) ->
     epilog="Example: egostream systems remove mem0",
 )
 @click.argument("name")
+@click.option("--yes", is_flag=True, help="Don't ask.")
 @common.command_options
-def remove_system(name: str, settings: common.Settings) -> None:
-    """Delete the environment of the foreign system NAME."""
+def remove_system(name: str, yes: bool, settings: common.Settings) -> None:
+    """Delete the environment of the foreign system NAME. On a terminal it asks before, elsewhere it wants --yes."""
     about = known(name)
-    was_there = remove(about)
+    folder = folder_of(about)  # which of several $EGOSTREAM_SYSTEMS it is
+    if folder.exists() and not (yes or _may_go(name, folder)):
+        was_there, said = False, f"{name} stays in {folder}"
+    else:
+        was_there = remove(about)
+        said = f"{name} was removed from {folder}" if was_there else f"{name} was not installed in {folder}"
     if settings.json:
         common.print_json({"name": name, "removed": was_there})
         return
-    common.say(f"{name} was removed" if was_there else f"{name} was not installed")
+    common.say(said)
+
+
+def _may_go(name: str, folder: Path) -> bool:
+    """Ask, if there is somebody. Raises ConfigError."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise ConfigError(
+            f"{folder} would take minutes to make again: pass --yes to delete the environment of {name}"
+        )
+    try:
+        return click.confirm(f"Delete {folder}, which takes minutes to make again?", err=True)
+    except click.Abort:  # Ctrl-C, or the end of the input
+        common.note("")
+        raise common.StoppedError(f"stopped; {name} stays in {folder}") from None
 
 
 def _all() -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
@@ -172,11 +196,12 @@ def _all() -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
 
 def _row(spec: SystemSpec) -> dict[str, Any]:
     about = catalogue().get(spec.name)
+    own = {} if about is None else {name: option.about for name, option in about.options.items()}
     return {
         "about": describe(spec),
         "branches": means_of(spec),
         "privileged": capabilities(spec).privileged,
-        "options": options_of(spec) | (dict(about.options) if about else {}),
+        "options": options_of(spec) | own,
         "foreign": None if about is None else _foreign(about, spec.options.get("source", "")),
     }
 
@@ -191,6 +216,7 @@ def _foreign(about: Known, source: str) -> dict[str, Any]:
         "installed": environment is not None,
         "folder": str(folder_of(about)),
         "source": None if about.source is None else f"{about.source.address} {about.source.commit}",
+        "warning": source_warning(about, source) or None,
         "ingest": about.ingest,
         "search": about.search,
         "top_k": about.top_k,
@@ -210,7 +236,7 @@ def _next(about: Known, source: str = "") -> str:
     return f"--system {about.name}:model=NAME"
 
 
-def _show_foreign(rows: dict[str, dict[str, Any]], *, details: bool) -> None:
+def _show_foreign(rows: dict[str, dict[str, Any]], asked: dict[str, Known]) -> None:
     common.say()
     table = new_table("", "Foreign", "Version", "Licence", "Python", "Next")
     for name, row in rows.items():
@@ -218,14 +244,11 @@ def _show_foreign(rows: dict[str, dict[str, Any]], *, details: bool) -> None:
         table.add_row(here, row["version"], row["licence"], row["python"], row["next"])
     common.show(table)
     common.say("✓ installed here")
-    if not details:
-        return
-    for name, row in rows.items():
-        common.say(f"\n{name} is {row['title']}" + (f", from {row['source']}" if row["source"] else ""))
-        common.say(
-            f"    as its authors do: {row['ingest']}; {row['search']}; top {row['top_k'] or 'as asked'}"
-        )
-        for approximation in row["approximations"]:
+    for name, about in asked.items():
+        source = rows[name]["source"]
+        common.say(f"\n{name} is {about.title}" + (f", from {source}" if source else ""))
+        common.say(f"    {about.driven}")
+        for approximation in about.approximations:
             common.say(f"    here: {approximation}")
 
 

@@ -125,9 +125,9 @@ def tap(
             async with aclosing(matching):
                 async for tapped in matching:
                     if settings.json:
-                        common.say(_json_line(tapped, meta))
+                        common.say(_json_line(tapped, meta), alone=True)
                     else:
-                        common.show(_pretty(tapped, meta), wrap=common.out.is_terminal)
+                        common.show(_pretty(tapped, meta), wrap=common.out.is_terminal, alone=True)
 
     try:
         common.run_async(read)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 import click
@@ -17,6 +15,7 @@ from consumers.follow import follow
 from consumers.score_tables import render
 from consumers.scores import Scores
 from simulator.cli import common
+from simulator.cli.driving import answers_option, drive, log_needed, out_option, wait_option, with_models
 from simulator.cli.metrics import linger_option, lingering, open_server
 from simulator.cli.progress import files_progress, progress_bar
 from simulator.cli.run import judge_option, run_arguments, shown, votes_option
@@ -25,7 +24,6 @@ from simulator.models import ModelOptions
 from simulator.plan import RunOptions, plan_run
 from simulator.processes import until_input_ends
 from simulator.workers import (
-    agent_worker,
     conductor_worker,
     judge_worker,
     replayer_worker,
@@ -33,42 +31,12 @@ from simulator.workers import (
     scoreboard_worker,
 )
 
-T = TypeVar("T")
-
-_log_needed = click.option(
-    "--log",
-    "log_url",
-    required=True,
-    metavar="LOG",
-    help="The run's log: kafka://HOST:PORT, or the path of a file.",
-)
 _run_needed = click.option(
     "--run",
     required=True,
     metavar="ID",
     help="Which run of that log, as `worker replayer` says; `any` takes the one that goes on.",
 )
-_wait = click.option(
-    "--wait",
-    "wait_s",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to wait for the run to begin.",
-)
-
-
-def _with_models(function: Callable[..., T]) -> Callable[..., T]:
-    """Add the options that say where models are; the command gets them as `models`."""
-
-    @functools.wraps(function)
-    def with_options(*args: Any, models: Path | None, cache: Path | None, offline: bool, **asked: Any) -> T:
-        return function(*args, models=ModelOptions(models=models, cache=cache, offline=offline), **asked)
-
-    for option in (common.offline_option, common.cache_option, common.models_option):
-        with_options = option(with_options)
-    return with_options
 
 
 @click.group(
@@ -115,48 +83,26 @@ def replayer(options: RunOptions, settings: common.Settings) -> None:
 @click.option(
     "--system", required=True, metavar="SYSTEM", help="The memory system, as `egostream run` takes it."
 )
-@_log_needed
+@log_needed
 @_run_needed
-@_wait
-@click.option("--answers", metavar="MODEL", help="The model that answers in this run, if one does.")
+@wait_option
+@answers_option
+@out_option
 @common.call_timeout_option
-@_with_models
+@with_models
 @common.command_options
-def agent(
-    system: str,
-    log_url: str,
-    run: str,
-    wait_s: float,
-    call_timeout_s: float,
-    answers: str | None,
-    models: ModelOptions,
-    settings: common.Settings,
-) -> None:
+def agent(system: str, log_url: str, run: str, settings: common.Settings, **driving: Any) -> None:
     """Drive one memory system, or share its lanes with other agents of the same system."""
-    spec = parse_spec(system)
-    common.run_async(
-        partial(
-            agent_worker,
-            log_url,
-            run,
-            spec,
-            wait_s=wait_s,
-            call_timeout_s=call_timeout_s,
-            answers=answers,
-            models=models,
-        )
-    )
-    if settings.json:
-        common.print_json({"role": f"agent.{spec.label}", "ended": True})
+    drive(parse_spec(system), log_url, run, settings, **driving)
 
 
 @worker.command(name="judge", short_help="Judge deltas and responses.")
-@_log_needed
+@log_needed
 @_run_needed
-@_wait
+@wait_option
 @judge_option
 @votes_option
-@_with_models
+@with_models
 @common.command_options
 def judge(
     log_url: str,
@@ -177,13 +123,13 @@ def judge(
 
 
 @worker.command(name="conductor", short_help="Inject tasks, feedback and commits.")
-@_log_needed
+@log_needed
 @_run_needed
-@_wait
+@wait_option
 @click.option(
     "--stall-timeout",
     "stall_timeout_s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=common.Number(min=0, min_open=True),
     metavar="SECONDS",
     help="End with an error that names what is missing, after so long without anything of a role that owes something. "
     "If given, the replayer counts as well: choose more than the longest pause of the lifelog at its rate. "
@@ -210,9 +156,9 @@ def conductor(
     help="Where to serve them, such as 127.0.0.1:9100; port 0 takes a free one. Whoever can reach it can read it.",
 )
 @linger_option
-@_log_needed
+@log_needed
 @_run_needed
-@_wait
+@wait_option
 @common.command_options
 def metrics(
     listen: str, linger_s: float, log_url: str, run: str, wait_s: float, settings: common.Settings
@@ -239,9 +185,9 @@ def metrics(
 @click.option(
     "--out", type=common.FOLDER, metavar="RUN", help="Also write the results and where the log is there."
 )
-@_log_needed
+@log_needed
 @_run_needed
-@_wait
+@wait_option
 @common.command_options
 def scoreboard(out: Path | None, log_url: str, run: str, wait_s: float, settings: common.Settings) -> int:
     """Wait for the end of the run and print what it scored."""

@@ -14,7 +14,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from consumers.latency import LatencyReport
+from consumers.histogram import fewest_of
+from consumers.latency import FEWEST_ACHIEVED, LatencyReport
+from simulator.counts import counted
 from simulator.load.confidence import Interval, of_median
 
 Side = Literal["A", "B"]
@@ -53,27 +55,48 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What a comparison came to. `systems`: A and B, as they were asked for."""
+    """What a comparison came to. `systems`: A and B, as they were asked for. `reason`: why it ended before all rounds
+    were measured; empty where none is lacking."""
 
     systems: tuple[str, str]
     figures: tuple[Figure, ...]
     rounds: tuple[Round, ...]
+    reason: str = ""
 
     @property
     def told(self) -> bool:
-        """Whether every figure could be told, be it that no difference is seen."""
-        return all(figure.says != "unjudged" for figure in self.figures)
+        """Whether no round is lacking and every figure could be told, be it that no difference is seen."""
+        return not self.reason and all(figure.says != "unjudged" for figure in self.figures)
+
+    @property
+    def few(self) -> dict[str, int]:
+        """Each percentile of which a load had too few values for it to be more than the greatest of them: how many the
+        one with the fewest had."""
+        reports = [report for each in self.rounds for report in (each.a, each.b)]
+        found = {
+            f"{of}{name}": fewest_of(
+                f"{name}_us", (report.from_due(of_answers=bool(of)) for report in reports)
+            )
+            for of in ("", "answer ")
+            for name in ("p50", "p99")
+        }
+        return {name: fewest for name, fewest in found.items() if fewest is not None}
 
 
-def compare(systems: tuple[str, str], rounds: Sequence[Round]) -> Comparison:
-    """Hold A against B in every figure."""
-    reason = _incomplete(rounds)
+def round_folder(number: int, side: Side) -> str:
+    """The folder, in the comparison's, of one load of the n-th round."""
+    return f"{number:02d}-{side}"
+
+
+def compare(systems: tuple[str, str], rounds: Sequence[Round], reason: str = "") -> Comparison:
+    """Hold A against B in every figure. `reason`: why there are no more rounds, where some are lacking."""
+    incomplete = _incomplete(rounds)
     figures = []
     asked = any(report.answers is not None for each in rounds for report in (each.a, each.b))
     for name, unit, better, value, needs in (*_FIGURES, *(_ANSWERS if asked else ())):
         pairs = [(value(each.a), value(each.b)) for each in rounds]
-        figures.append(hold_against(name, unit, better, pairs, reason=reason, needs=needs))
-    return Comparison(systems=systems, figures=tuple(figures), rounds=tuple(rounds))
+        figures.append(hold_against(name, unit, better, pairs, reason=incomplete, needs=needs))
+    return Comparison(systems=systems, figures=tuple(figures), rounds=tuple(rounds), reason=reason)
 
 
 def hold_against(
@@ -94,7 +117,9 @@ def hold_against(
         number = ratios.index(None) + 1
         reason = f"{name} has no ratio in round {number}: it needs {needs}"
     if not reason and interval is None:
-        reason = f"{len(known)} rounds are too few to tell: take {LEAST_ROUNDS} or more"
+        reason = (
+            f"{counted(len(known), 'round is', 'rounds are')} too few to tell: take {LEAST_ROUNDS} or more"
+        )
     says: Says = "none"
     if reason or interval is None:
         says = "unjudged"
@@ -147,19 +172,9 @@ def _middle(values: Sequence[float]) -> float | None:
     return math.sqrt(ordered[half - 1] * ordered[half])
 
 
-def _remembered(field: str) -> Callable[[LatencyReport], float | None]:
+def _time(field: str, *, of_answers: bool = False) -> Callable[[LatencyReport], float | None]:
     def value(report: LatencyReport) -> float | None:
-        numbers = report.stages["remembered"]
-        return None if numbers is None else float(getattr(numbers, field))
-
-    return value
-
-
-def _answered(field: str) -> Callable[[LatencyReport], float | None]:
-    """Of the questions that were due while segments were offered, from due to received."""
-
-    def value(report: LatencyReport) -> float | None:
-        numbers = None if report.answers is None else report.answers.loaded.stages["received"]
+        numbers = report.from_due(of_answers=of_answers)
         return None if numbers is None else float(getattr(numbers, field))
 
     return value
@@ -183,19 +198,19 @@ _Kind = tuple[str, str, Better, Callable[[LatencyReport], float | None], str]
 """Name, unit, which is better, the value of one load, and what it takes to have one."""
 _ASKED = "a question that was answered after it was due"
 _ANSWERS: Final[tuple[_Kind, ...]] = (
-    ("answer p50", "us", "lower", _answered("p50_us"), _ASKED),
-    ("answer p99", "us", "lower", _answered("p99_us"), _ASKED),
+    ("answer p50", "us", "lower", _time("p50_us", of_answers=True), _ASKED),
+    ("answer p99", "us", "lower", _time("p99_us", of_answers=True), _ASKED),
 )
 _FIGURES: Final[tuple[_Kind, ...]] = (
-    ("p50", "us", "lower", _remembered("p50_us"), _SOME),
-    ("p99", "us", "lower", _remembered("p99_us"), _SOME),
-    ("max", "us", "lower", _remembered("max_us"), _SOME),
+    ("p50", "us", "lower", _time("p50_us"), _SOME),
+    ("p99", "us", "lower", _time("p99_us"), _SOME),
+    ("max", "us", "lower", _time("max_us"), _SOME),
     (
         "achieved",
         "obs/s",
         "higher",
         lambda report: report.achieved_observations_per_s,
-        "two segments or more",
+        f"{FEWEST_ACHIEVED} segments or more",
     ),
     ("1 + growth", "s/s", "lower", _stretch, "eight segments of a lane: take a longer --duration"),
     (
@@ -203,6 +218,6 @@ _FIGURES: Final[tuple[_Kind, ...]] = (
         "s",
         "lower",
         _cpu_s_per_segment,
-        "two samples, one a second: take a longer --duration",
+        f"{FEWEST_ACHIEVED} segments, and two samples, one a second: take a longer --duration",
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 
 import anyio.to_thread
@@ -9,6 +10,7 @@ import anyio.to_thread
 from adapters.registry import parse_spec
 from simulator.clock import Clock
 from simulator.errors import ConfigError
+from simulator.load.machine import in_real_time
 from simulator.load.single import LoadPart, plan_load, uncollected
 from simulator.models import ModelOptions
 from simulator.run import run_replayer
@@ -34,6 +36,7 @@ async def play(part: LoadPart) -> None:
             call_timeout_s=part.options.call_timeout_s,
             process=part.name,
             models=ModelOptions(models=part.options.models),
+            out=part.options.out,
         )
 
 
@@ -43,6 +46,6 @@ async def _replay(part: LoadPart) -> None:
         load = await anyio.to_thread.run_sync(partial(plan_load, part.options, asked_us=part.asked_us))
         if load.plan.started != started:
             raise ConfigError(f"{part.options.data} is not what it was when the load began: begin it again")
-        with uncollected():
+        with uncollected(), in_real_time() if part.options.real_time else nullcontext():
             async with metered(log, started, part.name, children=False):
                 await run_replayer(log, load.plan, Clock(started.event_time_us, load.offered.rate))

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -18,12 +19,16 @@ from consumers.latency import LatencyReport
 from consumers.monitor import Progress
 from producers.datasets import read_dataset
 from producers.lifelog import Dataset
+from simulator.counts import counted
 from simulator.errors import ConfigError
 from simulator.files import write_whole
-from simulator.load.comparison import Comparison, Round, Side, compare
-from simulator.load.single import LoadOptions, execute_load, plan_load
+from simulator.load.comparison import Comparison, Round, Side, compare, round_folder
+from simulator.load.single import LoadOptions, execute_load, make_free, plan_load
 from simulator.load.sweep import Axis, Found, Measured, Objective, Search, load_folder, values
+from simulator.report.words import value_text
 from simulator.runfolder import COMPARE_NAME, SWEEP_NAME
+
+_STOPPED: Final = "it was stopped before its end"
 
 
 async def execute_sweep(
@@ -38,8 +43,10 @@ async def execute_sweep(
     watchers: Iterable[Watcher] = (),
 ) -> Found:
     """Measure loads from the one in `options` on, each in a folder of its own below `options.out`; write and give what
-    was found. `tell` hears of each load, `watchers` read along with each. Raises what a load raises, and ConfigError
-    where the folder holds a sweep."""
+    was found. `tell` hears of each load, `watchers` read along with each. What is known is written after each load, so
+    that nothing is lost where the sweep is stopped. A value further on at which there can be no load (in which no
+    segment ends, or that does not fit in memory), or at which none tells anything, ends it, which the result says.
+    Raises what a load raises, and ConfigError where the folder holds a sweep or already the first load can't be."""
     load = options.load
     unit = "wearers" if axis == "wearers" else "× real time" if load.rate is not None else "observations/s"
     if axis == "wearers" and load.rate is None:
@@ -54,12 +61,14 @@ async def execute_sweep(
         raise ConfigError(f"the objective {objective.text!r} needs --questions-per-second")
     if axis == "wearers" and options.agents is not None and options.agents > first:
         raise ConfigError(
-            f"a sweep over wearers from {first:g} on has no lanes for {options.agents} agents: give more --wearers"
+            f"a sweep over wearers from {first:g} on has no lanes for {counted(options.agents, 'agent')}: "
+            "give more --wearers"
         )
     search = Search(axis, first, tolerance=tolerance, again=again)
-    await _is_free(options)
+    await anyio.to_thread.run_sync(make_free, options)
     dataset = await _read(options)
     points: list[Measured] = []
+    path, reason = options.out / SWEEP_NAME, ""
     for value in values(search):
         if axis == "wearers":
             at = replace(load, wearers=int(value))
@@ -71,13 +80,21 @@ async def execute_sweep(
         agents = options.agents
         if agents is not None and axis == "wearers":
             agents = min(agents, int(value))  # one without a lane would do nothing
-        report = await _one(replace(options, out=out, load=at, agents=agents), dataset, show, watchers)
-        measured = Measured(value=value, kept=objective.kept(report), report=report)
+        try:
+            report = await _one(replace(options, out=out, load=at, agents=agents), dataset, show, watchers)
+            measured = Measured(value=value, kept=objective.kept(report), report=report)
+        except ConfigError as error:
+            if not points:
+                raise
+            reason = f"{value_text(value, unit)} can't be measured: {error}"
+            break
         search.tell(value, measured.kept)
         points.append(measured)
+        so_far = search.found(objective.text, unit, tuple(points), _STOPPED)
+        await anyio.to_thread.run_sync(_write, path, so_far)
         tell(measured)
-    found = search.found(objective.text, unit, tuple(points))
-    await anyio.to_thread.run_sync(_write, options.out / SWEEP_NAME, found)
+    found = search.found(objective.text, unit, tuple(points), reason)
+    await anyio.to_thread.run_sync(_write, path, found)
     return found
 
 
@@ -92,13 +109,14 @@ async def execute_comparison(
 ) -> Comparison:
     """Offer the load in `options` to both systems `rounds` times, A first in the first round, B first in the second;
     write and give what came of it. Each round draws its arrivals by a seed of its own, the same for both. `tell` hears
-    of each load with its round, `watchers` read along with each. Raises what a load raises, and ConfigError where the
-    folder holds a comparison."""
+    of each load with its round, `watchers` read along with each. What is known is written after each round, so that
+    nothing is lost where the comparison is stopped. Raises what a load raises, and ConfigError where the folder holds a
+    comparison."""
     if rounds < 1:
         raise ConfigError(f"rounds is {rounds}: it must be at least 1")
     for system in systems:  # else the second would be found wrong after the first was loaded
         await anyio.to_thread.run_sync(capabilities, system)
-    await _is_free(options)
+    await anyio.to_thread.run_sync(make_free, options)
     dataset = await _read(options)
     done: list[Round] = []
     for number in range(1, rounds + 1):
@@ -109,28 +127,15 @@ async def execute_comparison(
             asked = replace(
                 options,
                 system=systems[side == "B"],
-                out=options.out / f"{number:02d}-{side}",
+                out=options.out / round_folder(number, side),
                 load=load,
             )
             reports[side] = await _one(asked, dataset, show, watchers)
             tell(number, side, reports[side])
         done.append(Round(first=order[0], a=reports["A"], b=reports["B"]))
-    comparison = compare(systems, done)
-    await anyio.to_thread.run_sync(_write, options.out / COMPARE_NAME, comparison)
+        comparison = compare(systems, done, "" if number == rounds else _STOPPED)
+        await anyio.to_thread.run_sync(_write, options.out / COMPARE_NAME, comparison)
     return comparison
-
-
-async def _is_free(options: LoadOptions) -> None:
-    """Raise ConfigError where the folder holds several loads already. To be overwritten, their result goes first: else
-    that of before would stand beside the new loads until the last has ended."""
-    for name in (SWEEP_NAME, COMPARE_NAME):
-        path = anyio.Path(options.out / name)
-        if await path.exists():
-            if not options.overwrite:
-                raise ConfigError(
-                    f"{options.out} already holds a {name}: choose another --out, or pass --overwrite"
-                )
-            await path.unlink()
 
 
 async def _read(options: LoadOptions) -> Dataset:

@@ -34,17 +34,34 @@ from producers.datasets import read_dataset
 from producers.lifelog import Dataset
 from producers.questions import QuestionLoad, QuestionPlan, ask, lay_out
 from simulator.errors import ConfigError
-from simulator.events import Limits, Questions, ReadyEvent, ReplayEndedEvent, RunStartedEvent
+from simulator.events import (
+    Limits,
+    LoadCutShortEvent,
+    Questions,
+    ReadyEvent,
+    ReplayEndedEvent,
+    RunStartedEvent,
+)
 from simulator.files import write_whole
 from simulator.intake import followed, read_events
-from simulator.load.machine import this_machine
+from simulator.load.machine import in_real_time, this_machine
 from simulator.log.protocol import Log, header_of
 from simulator.log.sqlite import user_of
 from simulator.models import system_identity, uses_of
 from simulator.plan import MAX_PARTITIONS, Plan, RunOptions, announce, check_label, is_load
 from simulator.processes import run_processes
 from simulator.run import make, run_roles, set_up
-from simulator.runfolder import LATENCY_NAME, LATENCY_TEXT, LOG_NAME, NOTE_NAME, log_path, open_run
+from simulator.runfolder import (
+    COMPARE_NAME,
+    LATENCY_NAME,
+    LATENCY_TEXT,
+    LOG_NAME,
+    NOTE_NAME,
+    SWEEP_NAME,
+    log_path,
+    open_run,
+    remove_several,
+)
 from simulator.timebase import monotonic_us, wall_us
 from simulator.topics import Recorder, Topics
 from simulator.waits import ASKER_ROLE, CONDUCTOR_ROLE, LOAD_ROLE, REPLAYER_ROLE, agent_role
@@ -59,7 +76,8 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a load is asked for. `load`: the schedule; `questions`: what is asked meanwhile and after; `drain_s`: how
     long, after the last was due, what is owed may take before the run is cut short. `attached`: the label of a system
     whose agent runs elsewhere, in place of `system`. `agents`: run the roles as processes of their own, with so many
-    for the agents, which share the lanes; None: all in this process. The others as in `simulator.plan.RunOptions`."""
+    for the agents, which share the lanes; None: all in this process. `real_time`: the replayer's process runs before
+    all others. The others as in `simulator.plan.RunOptions`."""
 
     data: str
     system: str = ""
@@ -76,6 +94,7 @@ class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     overwrite: bool = False
     models: Path | None = None
     agents: int | None = None
+    real_time: bool = False
 
 
 class LoadPlan(msgspec.Struct, frozen=True):
@@ -153,6 +172,8 @@ def plan_load(
         "asked_us": str(wall_us(asked_us)),  # a measurement made again is another one
         **system_identity(settings, specs, prompt_language(options.language)),
     }
+    if options.real_time:
+        identity["replayer"] = "in real time"
     if options.questions is not None:
         identity["questions"] = _text(options.questions)
     started = announce(run_options, dataset, specs, identity)
@@ -202,6 +223,13 @@ def _check_agents(options: LoadOptions, lanes: int) -> None:
             f"{options.agents} agents on {lanes} lanes: they share them, so there can be 1 to {lanes}; more --wearers "
             "make more lanes"
         )
+    if options.real_time:
+        if options.agents is None:
+            raise ConfigError(
+                "--real-time is for a replayer in a process of its own: give --agents N as well"
+            )
+        with in_real_time():
+            pass  # whether it may, before processes are started
 
 
 async def execute_load(
@@ -217,6 +245,7 @@ async def execute_load(
     """
     plan, options, drained = load.plan, load.options, anyio.Event()
     started, apart = plan.started, options.agents is not None
+    await anyio.to_thread.run_sync(make_free, options)
     if apart:
         async with make(plan, started.streams[:1]):
             pass  # one that can't be made is found before there is a folder
@@ -224,19 +253,37 @@ async def execute_load(
     with uncollected():
         async with set_up(ours, {}, anew=True) as ready:
             log = ready.log
-            async with watched(log, started, watchers), anyio.create_task_group() as tasks:
-                tasks.start_soon(partial(meter_process, children=not apart), log, started, LOAD_ROLE)
-                tasks.start_soon(_cut_short, log, load, drained, tasks.cancel_scope)
-                if load.questions is not None:
-                    tasks.start_soon(ask, log, started, load.questions, drained, name=ASKER_ROLE)
-                if apart:
-                    await _run_apart(log, load, show)
-                else:
-                    await run_roles(ready, plan, show)
-                tasks.cancel_scope.cancel()
+            async with watched(log, started, watchers):
+                cut_short = True
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(partial(meter_process, children=not apart), log, started, LOAD_ROLE)
+                    tasks.start_soon(_cut_short, log, load, drained, tasks.cancel_scope)
+                    if load.questions is not None:
+                        tasks.start_soon(ask, log, started, load.questions, drained, name=ASKER_ROLE)
+                    if apart:
+                        await _run_apart(log, load, show)
+                    else:
+                        await run_roles(ready, plan, show)
+                    cut_short = False
+                    tasks.cancel_scope.cancel()
+                if cut_short:  # said last, when all of the load's own roles have ended
+                    await log.append([Recorder.for_run(started).record(_cut_short_event(started))])
             report = await read_latency(log, started)
             await anyio.to_thread.run_sync(write_latency, options.out, report)
             return report
+
+
+def make_free(options: LoadOptions) -> None:
+    """Raise ConfigError where the folder holds a sweep or a comparison, whose page would be taken for that of what is
+    measured now. To be overwritten, they go first, with their page and the folders of their loads. Blocking."""
+    for name in (SWEEP_NAME, COMPARE_NAME):
+        path = options.out / name
+        if path.exists():
+            if not options.overwrite:
+                raise ConfigError(
+                    f"{options.out} already holds a {name}: choose another --out, or pass --overwrite"
+                )
+            remove_several(options.out, name)
 
 
 @contextmanager
@@ -317,6 +364,10 @@ class LoadPart(msgspec.Struct, frozen=True, kw_only=True):
     def decoded(cls, line: bytes) -> LoadPart:
         """What `encoded` gave."""
         return msgspec.json.decode(line, type=cls, dec_hook=lambda kind, value: kind(value))
+
+
+def _cut_short_event(started: RunStartedEvent) -> LoadCutShortEvent:
+    return LoadCutShortEvent(id="load/cut_short", run=started.run, event_time_us=started.event_time_us)
 
 
 async def _cut_short(log: Log, load: LoadPlan, drained: anyio.Event, scope: anyio.CancelScope) -> None:

@@ -1,7 +1,9 @@
 """The search for the most that keeps an objective: bracketing, then bisection. Pure: it is told what each load came to.
 
 What is swept is a factor on the load's rate, or the number of wearers. Whether a load keeps the objective is one
-measurement of a noisy thing, so the two ends of what was found are measured again, and all that they said is reported.
+measurement of a noisy thing. One that broke it ends the search above it, and a machine that does other things for a
+moment breaks it as well: so that is believed of a value only once it was measured twice, or by two of three where those
+do not agree. The two ends of what was found are measured again, and all that they said is reported.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from typing import Final, Literal
 
 import msgspec
 
+from consumers.histogram import Percentiles, fewest_of
 from consumers.latency import LatencyReport
+from simulator.counts import counted
 from simulator.errors import ConfigError
 from simulator.load.confidence import Interval, chance
 
@@ -67,20 +71,24 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
         if not self.field:
             if report.growth is None:
                 raise ConfigError(
-                    f"{report.segments} segments on {report.lanes} lanes are too few to tell whether lag grows: take a "
-                    "longer --duration"
+                    f"{counted(report.segments, 'segment')} on {counted(report.lanes, 'lane')}: too few to "
+                    "tell whether lag grows, take a longer --duration"
                 )
             return report.growth < GROWS
-        numbers, answers = report.stages["remembered"], report.answers
+        answers = report.answers
         if self.of_answers:
             if answers is None:
                 raise ConfigError(f"the objective {self.text!r} needs --questions-per-second")
             if answers.loaded.failed or answers.loaded.unfinished:
                 return False
-            numbers = answers.loaded.stages["received"]
+        numbers = self.numbers(report)
         if numbers is None:
             raise ConfigError("no segment was remembered: take a longer --duration")
         return bool(getattr(numbers, self.field) < self.limit_us)
+
+    def numbers(self, report: LatencyReport) -> Percentiles | None:
+        """Of what a percentile is taken; None of nothing."""
+        return report.from_due(of_answers=self.of_answers)
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,8 +101,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
 class End(msgspec.Struct, frozen=True, kw_only=True):
     """One end of what a sweep found. It was measured `of` times in all and kept the objective in `kept_times`; whether
-    those `agreed`. `chance`: the interval of its chance of keeping it, by the measurements after the first alone, since
-    by the first it became the end; None where those are fewer than three, which tell next to nothing."""
+    those `agreed`. `chance`: the interval of its chance of keeping it, by the measurements after those that made it an
+    end, because of which there are others; None where they are fewer than three, which tell next to nothing."""
 
     value: float
     kept_times: int
@@ -105,7 +113,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def measured(cls, value: float, said: Sequence[bool]) -> End:
         """By what each of its measurements said, the first first."""
-        again = said[1:]
+        again = said[_settling(said) :]
         return cls(
             value=value,
             kept_times=sum(said),
@@ -117,7 +125,8 @@ class End(msgspec.Struct, frozen=True, kw_only=True):
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What a sweep found: the highest value that kept the objective, and the lowest that did not; None where there is
-    none in reach. Every load that was measured is one of `points`, in that order."""
+    none in reach. Every load that was measured is one of `points`, in that order. `reason`: why it ended before all was
+    measured that should have been; empty where nothing is lacking."""
 
     axis: Axis
     unit: str
@@ -125,12 +134,21 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     highest_kept: End | None
     lowest_broken: End | None
     points: tuple[Measured, ...]
+    reason: str = ""
 
     @property
     def sure(self) -> bool:
-        """Whether there are two ends, and each said the same whenever it was measured."""
+        """Whether there are two ends, and each said the same whenever it was measured, as often as it should be."""
         ends = (self.highest_kept, self.lowest_broken)
-        return all(end is not None and end.agreed for end in ends)
+        return not self.reason and all(end is not None and end.agreed for end in ends)
+
+    @property
+    def few(self) -> dict[str, int]:
+        """The objective's percentile, where a load had too few values for it to be more than the greatest of them: how
+        many the one with the fewest had."""
+        objective = Objective.parse(self.objective)
+        fewest = fewest_of(objective.field, (objective.numbers(point.report) for point in self.points))
+        return {} if fewest is None else {objective.text.partition("<")[0].strip(): fewest}
 
 
 def load_folder(number: int, value: float) -> str:
@@ -140,7 +158,8 @@ def load_folder(number: int, value: float) -> str:
 
 class Search:
     """Asks for values (`ask`), is told what came of each (`tell`), until both ends are known within `tolerance` (0.05:
-    5 %; whole numbers: next to each other) and were measured `again` times more."""
+    5 %; whole numbers: next to each other) and were measured `again` times after that. A value that broke the
+    objective is asked for once more at once, and a third time where it then kept it: the majority is believed."""
 
     def __init__(self, axis: Axis, first: float, *, tolerance: float = 0.05, again: int = 1) -> None:
         if not 0 < tolerance < 1:
@@ -153,6 +172,9 @@ class Search:
 
     def ask(self) -> float | None:
         """The next value to measure; None when all is known."""
+        unsettled = next((value for value, said in self._seen.items() if _believed(said) is None), None)
+        if unsettled is not None:
+            return unsettled
         low, high = self._ends()
         if low is None and high is None:
             return self._first
@@ -167,14 +189,16 @@ class Search:
                 return high / 2
         elif (middle := self._middle(low, high)) is not None:
             return middle
-        return next((end for end in (low, high) if end is not None and self._times(end) <= self._again), None)
+        return next(
+            (end for end in (low, high) if end is not None and self._times_again(end) < self._again), None
+        )
 
     def tell(self, value: float, kept: bool) -> None:
         """What came of a value."""
         self._seen.setdefault(value, []).append(kept)
 
-    def found(self, objective: str, unit: str, points: tuple[Measured, ...]) -> Found:
-        """What is known. `unit`: of the values."""
+    def found(self, objective: str, unit: str, points: tuple[Measured, ...], reason: str = "") -> Found:
+        """What is known. `unit`: of the values; `reason`: why nothing more is measured, where it is not all known."""
         low, high = (
             None if value is None else End.measured(value, self._seen[value]) for value in self._ends()
         )
@@ -185,15 +209,17 @@ class Search:
             highest_kept=low,
             lowest_broken=high,
             points=points,
+            reason=reason,
         )
 
     def _ends(self) -> tuple[float | None, float | None]:
-        """The lowest value whose first measurement broke the objective, and the highest below it that kept it: above a
-        value that breaks it, nothing counts. Later measurements of a value don't move the ends: they say how sure
-        they are."""
-        high = min((value for value, said in self._seen.items() if not said[0]), default=None)
+        """The lowest value of which it is not believed that it keeps the objective, and the highest below it of which
+        it is: above a value that breaks it, nothing counts. What is measured once a value is settled doesn't move the
+        ends: it says how sure they are."""
+        kept = {value: _believed(said) is True for value, said in self._seen.items()}
+        high = min((value for value, keeps in kept.items() if not keeps), default=None)
         limit = math.inf if high is None else high
-        low = max((value for value, said in self._seen.items() if said[0] and value < limit), default=None)
+        low = max((value for value, keeps in kept.items() if keeps and value < limit), default=None)
         return low, high
 
     def _middle(self, low: float, high: float) -> float | None:
@@ -201,8 +227,22 @@ class Search:
             return float((low + high) // 2) if high - low > 1 else None
         return math.sqrt(low * high) if high > low * (1 + self._tolerance) else None
 
-    def _times(self, value: float) -> int:
-        return len(self._seen[value])
+    def _times_again(self, value: float) -> int:
+        said = self._seen[value]
+        return len(said) - _settling(said)
+
+
+def _settling(said: Sequence[bool]) -> int:
+    """How many of a value's measurements it takes to believe it, the first first."""
+    if said[0]:
+        return 1
+    return 2 if len(said) > 1 and not said[1] else 3
+
+
+def _believed(said: Sequence[bool]) -> bool | None:
+    """Whether a value keeps the objective, by what its measurements said; None while that takes another one."""
+    last = _settling(said)
+    return said[last - 1] if len(said) >= last else None
 
 
 def values(search: Search) -> Iterator[float]:

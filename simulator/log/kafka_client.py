@@ -229,16 +229,19 @@ async def start_producer(
 ) -> Any:
     """A producer that has its id: the given one, or a new one. Raises LogError when it can't get one by
     `timeout_ms`."""
-    producer = aiokafka.AIOKafkaProducer(**options)
-    if identity is not None:
-        producer._txn_manager.set_pid_and_epoch(*identity)
-    try:
-        with translated(config, operation), anyio.fail_after(config.timeout_s):
+
+    async def start() -> Any:
+        producer = aiokafka.AIOKafkaProducer(**options)
+        if identity is not None:
+            producer._txn_manager.set_pid_and_epoch(*identity)
+        try:
             await producer.start()
-    except BaseException:
-        await discard_producer(producer)
-        raise
-    return producer
+        except BaseException:
+            await discard_producer(producer)
+            raise
+        return producer
+
+    return await retried(config, operation, start)  # aiokafka tries the first connection once
 
 
 async def discard_producer(producer: Any) -> None:
@@ -265,10 +268,20 @@ async def discard_producer(producer: Any) -> None:
         waits += [wait for _, _, wait in producer._txn_manager._pending_txn_offsets]
     for wait in waits:
         look_at(wait)
+    accumulator._pending_batches = _Pending(accumulator._pending_batches)
     accumulator.fail_all(kafka_errors.ProducerClosed())
     await _end(producer.stop, producer.client.close)
     if producer._txn_manager is not None:  # it may be a new one by now
         look_at(producer._txn_manager.wait_for_transaction_end())
+
+
+class _Pending(set[Any]):
+    """The batches on their way, of a producer that is given up. aiokafka takes each out once when it failed and once
+    when it is to be sent again: of one that waited for its second attempt the first of these raised KeyError into
+    asyncio, of one whose broker answered late the second cut the producer's end short."""
+
+    def remove(self, batch: Any) -> None:
+        self.discard(batch)
 
 
 def look_at(future: Any) -> None:

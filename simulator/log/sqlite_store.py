@@ -24,6 +24,7 @@ import msgspec
 from simulator.errors import LogError, TopicError
 from simulator.log.partitioner import partition_for
 from simulator.log.protocol import Headers, Record, StoredRecord, TopicPartition
+from simulator.wal import use_wal
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x65676F73  # "egos", in the file's header
@@ -141,7 +142,7 @@ def _is_empty(conn: sqlite3.Connection) -> bool:
 
 
 def _create(conn: sqlite3.Connection) -> None:
-    conn.execute("PRAGMA journal_mode = WAL")
+    use_wal(conn, BUSY_TIMEOUT_S)
     conn.execute("BEGIN IMMEDIATE")
     with conn:
         if _is_empty(conn):  # no other process was first

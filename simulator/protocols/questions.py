@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from simulator.errors import InvariantError
 from simulator.events import Questions, ResponseEvent, RunStartedEvent, TrajectoryClosedEvent
-from simulator.protocols.trajectory import STEPS
+from simulator.protocols.trajectory import STEPS, common_of
 
 _ID: Final = re.compile(r"(?s)(.+)/s(0|[1-9][0-9]*)/q(0|[1-9][0-9]*)")
 
@@ -88,14 +88,7 @@ class Answers:
             raise InvariantError(f"question {name.number} has two answers", (event.id,))
         self._answered.add(name.number)
         return TrajectoryClosedEvent(
-            id=f"{event.trajectory}/closed",
-            run=event.run,
-            stream=event.stream,
-            event_time_us=event.event_time_us,
-            as_of=event.as_of,
-            causes=(event.id,),
-            lane=event.lane,
-            trajectory=event.trajectory,
+            **common_of(event, event.trajectory, "closed"),
             anchor=name.anchor,
             reason="" if event.error is None else f"R1 failed: {event.error}",
         )

@@ -115,17 +115,7 @@ class AnchorTrajectory(Trajectory[AnchorEvent], kw_only=True):
         if verdict.outcome == "unjudged" or draft is None:
             return [self._closed(f"no feedback could be given: {verdict.reason}", *causes)]
         feedback = FeedbackEvent(
-            id=f"{self.id}/F",
-            run=self.anchor.run,
-            stream=self.anchor.stream,
-            event_time_us=self.event_time_us,
-            as_of=self.anchor.segment,
-            causes=causes,
-            lane=self.lane,
-            trajectory=self.id,
-            step=STEPS["F"],
-            type=draft.type,
-            text=draft.text,
+            **self._common("F", *causes), step=STEPS["F"], type=draft.type, text=draft.text
         )
         self.turns += (Turn(role="user", text=draft.text),)
         if draft.type == "revise":
@@ -166,14 +156,7 @@ class AnchorTrajectory(Trajectory[AnchorEvent], kw_only=True):
     def _commit(self, *causes: str) -> CommitEvent:
         turns, self.turns = self.turns, ()
         return CommitEvent(
-            id=f"{self.id}/commit",
-            run=self.anchor.run,
-            stream=self.anchor.stream,
-            event_time_us=self.event_time_us,
-            as_of=self.anchor.segment,
-            causes=causes,
-            lane=self.lane,
-            trajectory=self.id,
+            **self._common("commit", *causes),
             step=STEPS["commit"],
             interaction=turns,
             keep_uncommitted=self.ablate_commit,

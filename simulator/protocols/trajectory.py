@@ -7,7 +7,7 @@ struct: thousands are open at once.
 
 from __future__ import annotations
 
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypedDict, TypeVar
 
 import msgspec
 
@@ -82,6 +82,34 @@ def input_of(event: Event) -> Input | None:
 def newer_record(response: ResponseEvent) -> RetrievedRecord | None:
     """The first record that a response rests on that is newer than its task: there may be none (invariant 3)."""
     return next((r for r in response.retrieved if r.event_time_us > response.event_time_us), None)
+
+
+class Common(TypedDict):
+    """The fields that all events of a trajectory have, its end and its verdicts as well."""
+
+    id: str
+    run: str
+    stream: str
+    event_time_us: int
+    as_of: int | None
+    causes: tuple[str, ...]
+    lane: str
+    trajectory: str
+
+
+def common_of(cause: LaneEvent, trajectory: str, name: str) -> Common:
+    """These fields, of the event `name` of a trajectory that follows from another event of its lane: at the same time,
+    and by one who had seen as much."""
+    return {
+        "id": f"{trajectory}/{name}",
+        "run": cause.run,
+        "stream": cause.stream,
+        "event_time_us": cause.event_time_us,
+        "as_of": cause.as_of,
+        "causes": (cause.id,),
+        "lane": cause.lane,
+        "trajectory": trajectory,
+    }
 
 
 class Trajectory(msgspec.Struct, Generic[S], kw_only=True):
@@ -195,20 +223,26 @@ class Trajectory(msgspec.Struct, Generic[S], kw_only=True):
     def _task(self, phase: TaskPhase, arm: Arm, text: str, cause: str) -> TaskEvent:
         name = phase if arm == "committed" else f"{phase}-{arm}"
         return TaskEvent(
-            id=f"{self.id}/{name}",
-            run=self.anchor.run,
-            stream=self.anchor.stream,
-            event_time_us=self.event_time_us,
-            as_of=self.anchor.segment,
-            causes=(cause,),
-            lane=self.lane,
-            trajectory=self.id,
+            **self._common(name, cause),
             step=STEPS[name],
             phase=phase,
             segment=self.anchor.segment,
             text=text,
             arm=arm,
         )
+
+    def _common(self, name: str, *causes: str) -> Common:
+        """The fields that all events have, of what it gives by this name."""
+        return {
+            "id": f"{self.id}/{name}",
+            "run": self.anchor.run,
+            "stream": self.anchor.stream,
+            "event_time_us": self.event_time_us,
+            "as_of": self.anchor.segment,
+            "causes": causes,
+            "lane": self.lane,
+            "trajectory": self.id,
+        }
 
     def _fail(self, name: Input, event_id: str, reason: str) -> list[Event]:
         self.taken[name] = event_id
@@ -218,14 +252,7 @@ class Trajectory(msgspec.Struct, Generic[S], kw_only=True):
     def _closed(self, reason: str, *causes: str) -> TrajectoryClosedEvent:
         self.waiting = ()
         return TrajectoryClosedEvent(
-            id=f"{self.id}/closed",
-            run=self.anchor.run,
-            stream=self.anchor.stream,
-            event_time_us=self.event_time_us,
-            as_of=self.anchor.segment,
-            causes=causes,
-            lane=self.lane,
-            trajectory=self.id,
+            **self._common("closed", *causes),
             anchor=self.anchor.anchor,
             reason=reason,
             unjudged=self._unjudged(frozenset(self.taken.keys() - self.failures.keys())),

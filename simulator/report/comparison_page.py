@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from consumers.histogram import Histogram, Percentiles
 from consumers.latency import LatencyReport
+from simulator.counts import counted
 from simulator.load.comparison import Comparison, Figure
 from simulator.report.charts import (
     INK,
@@ -35,6 +36,7 @@ from simulator.report.words import (
     NOTHING,
     figure_text,
     interval_text,
+    lacking_text,
     level_text,
     says_text,
     spread_text,
@@ -46,7 +48,8 @@ def comparison_page(comparison: Comparison) -> Page:
     """What a comparison came to."""
     rounds, systems = comparison.rounds, comparison.systems
     sides = [(side, [getattr(each, side.lower()) for each in rounds]) for side in ("A", "B")]
-    warnings = [
+    warnings = lacking_text(comparison)
+    warnings += [
         warning
         for number, each in enumerate(rounds, 1)
         for side, report in (("A", each.a), ("B", each.b))
@@ -117,7 +120,9 @@ def _figures(comparison: Comparison) -> Table:
         ]
         for figure in comparison.figures
     ]
-    return Table(f"Medians and ratios of {len(comparison.rounds)} rounds", head, rows, id="figures")
+    return Table(
+        f"Medians and ratios of {counted(len(comparison.rounds), 'round')}", head, rows, id="figures"
+    )
 
 
 def _ratios(comparison: Comparison) -> Picture | None:

@@ -13,6 +13,7 @@ from consumers.histogram import Percentiles
 from consumers.lags import STAGES
 from consumers.latency import BESIDE, LatencyReport
 from consumers.process_use import ProcessUse
+from simulator.counts import counted
 from simulator.load.sweep import GROWS
 from simulator.report.answers_section import answers_section
 from simulator.report.charts import (
@@ -36,9 +37,12 @@ from simulator.report.parts import (
 )
 from simulator.report.percentiles import percentile_picture
 from simulator.report.words import (
+    CLOCK_ERROR,
+    CLOCK_MARK,
     NOTHING,
     clock_text,
     growth_text,
+    is_marked,
     rate_text,
     remembered_text,
     stage_texts,
@@ -72,7 +76,7 @@ def load_page(report: LatencyReport) -> Page:
         "longest": time_text(time_us(remembered, "max")),
         "achieved of offered, observations/s": f"{rate_text(report.achieved_observations_per_s)} of "
         f"{rate_text(report.offered_observations_per_s)}",
-        "furthest behind": f"{highest.segments:,} segments" if report.lag else NOTHING,
+        "furthest behind": counted(highest.segments, "segment") if report.lag else NOTHING,
         "of life": f"{highest.event_time_s:,.0f} s" if report.lag else NOTHING,
     }
     return Page(
@@ -145,10 +149,9 @@ def _latency(report: LatencyReport) -> Section:
     ]
     known = [clock_text(clock) + "." for clock in report.clocks]
     if report.error_us:
-        known.append(
-            "Stages with ± are by such a clock: a smaller difference from another stage says nothing. ~ marks what "
-            "lies, by half or more, within that error."
-        )
+        known.append(CLOCK_ERROR)
+        if is_marked(cell.text for row in rows for cell in row):
+            known.append(CLOCK_MARK)
     text = "Every time runs from the moment at which a segment was due, not from when it was sent."
     return Section(
         "How late", " ".join([text, *known]), tables, [picture for picture in pictures if picture is not None]
@@ -208,8 +211,8 @@ def _over_time(report: LatencyReport) -> list[Section]:
         pictures.append(_rates(report))
     text = (
         f"{rate_text(report.offered_observations_per_s)} observations/s were offered, "
-        f"{rate_text(report.achieved_observations_per_s)} remembered; lag was at most {report.highest.segments:,} "
-        f"segments or {report.highest.event_time_s:,.0f} s of life."
+        f"{rate_text(report.achieved_observations_per_s)} remembered; lag was at most "
+        f"{counted(report.highest.segments, 'segment')} or {report.highest.event_time_s:,.0f} s of life."
     )
     return [Section("Over time", text, pictures=pictures)]
 

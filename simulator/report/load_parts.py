@@ -10,7 +10,8 @@ import msgspec
 
 from consumers.histogram import Percentiles
 from consumers.latency import LatencyReport
-from simulator.report.words import NOTHING, answered_text
+from simulator.counts import counted
+from simulator.report.words import NOTHING, answered_text, steered_text
 
 
 def warnings_of(report: LatencyReport, of: str = "") -> list[str]:
@@ -25,6 +26,8 @@ def warnings_of(report: LatencyReport, of: str = "") -> list[str]:
         times = getattr(report.answers, part)
         if times.failed or times.unfinished:
             found.append(f"{of}Questions, {part}: {answered_text(times)}.")
+    if report.steered:
+        found.append(f"{of}{steered_text(report)}")
     if not report.segments:
         found.append(f"{of}No segment was due by a clock: there is nothing to measure.")
     clipped = sum(n.clipped for n in (report.pacing, *report.stages.values()) if n is not None)
@@ -59,6 +62,8 @@ def facts_of(report: LatencyReport, systems: Sequence[str]) -> dict[str, str]:
         facts["Log"] = identity["log"]
     if "agents" in identity:
         facts["Agents"] = identity["agents"] + (" processes" if identity["agents"].isdigit() else "")
+    if "replayer" in identity:
+        facts["Replayer"] = identity["replayer"]
     if "calls_in_flight" in identity:
         facts["In flight"] = f"{identity['calls_in_flight']} calls at once, at most"
     if "dataset" in identity:
@@ -77,9 +82,9 @@ def load_text(load: Mapping[str, Any], report: LatencyReport) -> str:
         else f"{load.get('observations_per_second', 0):,.6g} observations/s in all"
     )
     return (
-        f"{report.lanes:,} lane{'s' if report.lanes != 1 else ''} at {rate} for {load.get('duration_s', 0):,.6g} s, "
-        f"{load.get('arrivals', '')} arrivals, seed {load.get('seed', 0)}: {report.observations:,} observations in "
-        f"{report.segments:,} segments"
+        f"{counted(report.lanes, 'lane')} at {rate} for {load.get('duration_s', 0):,.6g} s, "
+        f"{load.get('arrivals', '')} arrivals, seed {load.get('seed', 0)}: "
+        f"{counted(report.observations, 'observation')} in {counted(report.segments, 'segment')}"
     )
 
 

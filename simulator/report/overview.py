@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
+from adapters.foreign.catalogue import catalogue
 from adapters.registry import parse_spec
 from consumers.audit import Certificate
 from consumers.score_tables import score_notes, summary_lines
 from consumers.scores import Scores
 from simulator.errors import ConfigError
 from simulator.events import Benchmark
-from simulator.report.run_facts import Audited, audited, facts_of_run
+from simulator.report.run_facts import Audited, audited, facts_of_run, foreign_facts, source_warnings
 from simulator.report.shares import MAIN, STANDS_FOR, Shown, shares_of, title_of
 
 BENCHMARKS: Final[Mapping[Benchmark, str]] = {
@@ -90,7 +91,7 @@ def run_shown(
         benchmark=scores.protocol,
         lines=tuple(summary_lines(scores)),
         notes=tuple(score_notes(scores)),
-        facts=facts_of_run(where, scores, identity, audit),
+        facts=facts_of_run(where, scores, identity, audit) | foreign_facts(identity, catalogue()),
         identity=dict(identity),
         audit=audit,
         shown=shares_of(scores),
@@ -150,6 +151,7 @@ def _warnings(runs: Sequence[RunShown]) -> Iterable[str]:
         yield from (f"{run.name}: {line}" for line in lines)
         if "Canaries" in run.facts:
             yield f"{run.name}: it holds canaries, so its scores are not those of a plain run."
+        yield from (f"{run.name}: {said}." for said in source_warnings(run.identity, catalogue()))
         if run.audit.sound is None:
             yield f"{run.name}: {run.audit.says[0].lower()}{run.audit.says[1:]}."
     for one, other in combinations(runs, 2):

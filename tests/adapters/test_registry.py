@@ -44,6 +44,15 @@ class Misdeclared(Good):
 class Unflushed(Good):
     capabilities = Capabilities(fork="copy")
 
+class Anything(Good):
+    def __init__(self, context, **options):
+        self.options = options
+
+class Partial(Good):
+    @staticmethod
+    def capabilities(*, size=3):
+        return Capabilities(fork="none")
+
 class Forkless(Good):
     capabilities = Capabilities()
     fork = None
@@ -180,6 +189,29 @@ def test_one_s_own_class_gets_the_context_and_typed_options() -> None:
     open_system("own_memories:Replayed", lane)  # it needs no fork
     with pytest.raises(ConfigError, match="must be a Capabilities"):
         capabilities("own_memories:Mislabelled")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("own_memories:Good:sise=7", "own_memories:Good has no option 'sise': there are flag, note, size"),
+        ("own_memories:Fails:size=7", "own_memories:Fails has no option 'size': it has none"),
+        ("own_memories:Good:size=big", "option size=big: .*Expected .int., got"),
+        ("own_memories:Partial:note=x", "Partial.capabilities could not be asked: TypeError: .*'note'"),
+        ("rag_raw:retrieval=magic", "one of dense, bm25, hybrid"),
+    ],
+)
+@pytest.mark.usefixtures("own_modules")
+def test_an_option_that_is_none_is_refused_before_anything_is_opened(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        capabilities(text)
+
+
+@pytest.mark.usefixtures("own_modules")
+def test_a_class_that_takes_any_option_gets_it() -> None:
+    spec = "own_memories:Anything:colour=red,size=7"
+    assert capabilities(spec).fork == "none"
+    assert vars(open_system(spec, context())) == {"options": {"colour": "red", "size": "7"}}
 
 
 def test_a_module_in_the_current_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,9 +37,7 @@ class Builder:
         self.folder = folder
         self.server = server
         config = folder / "models.toml"
-        config.write_text(
-            f'[models.scripted]\nbase_url = "{server.url}"\nmodel = "scripted"\ntimeout_s = 2\n'
-        )
+        config.write_text(f'[models.scripted]\nbase_url = "{server.url}"\nmodel = "scripted"\n')
         self._config = config
 
     def arguments(
@@ -72,7 +70,7 @@ def anchors_in(release: Path) -> dict[str, bytes]:
 
 async def test_what_is_good_is_kept_and_what_is_bad_falls_by_what_is_wrong_with_it(tmp_path: Path) -> None:
     async with builder(tmp_path, Script(rule=RULE)) as make:
-        ran = await make.build("made", "--json")
+        ran = await make.build("made", "--json", "-q")
         assert (ran.code, ran.err) == (0, "")
         account = ran.json["account"]
         asked = len(await make.server.asked())
@@ -123,8 +121,9 @@ async def test_what_is_good_is_kept_and_what_is_bad_falls_by_what_is_wrong_with_
 
 
 async def test_killed_in_the_middle_it_goes_on_and_comes_to_the_same(tmp_path: Path) -> None:
-    async with builder(tmp_path, Script(rule=RULE, delay_s=0.05)) as make:
+    async with builder(tmp_path, Script(rule=RULE)) as make:
         assert (await make.build("whole", cache="one.db")).code == 0
+        await make.server.play(Script(rule=RULE, delay_s=0.25))  # so that the kill comes long before the end
         arguments = make.arguments("killed", "--concurrency", 2, cache="two.db")
         kills = 0
         with started(*arguments, cwd=tmp_path) as process:
@@ -291,7 +290,8 @@ async def test_another_construction_is_not_mixed_in(tmp_path: Path) -> None:
 
 
 async def test_two_at_once_do_not_get_into_each_others_way(tmp_path: Path) -> None:
-    async with builder(tmp_path, Script(rule=RULE, delay_s=0.1)) as make:
+    few = Script(rule=RULE, steps=(Step(),) * 20, faults=(Step(does="hang"),), fault_share=1.0)
+    async with builder(tmp_path, few) as make:
         with started(*make.arguments("made", "--concurrency", 2), cwd=tmp_path) as process:
             while make.finished("made") < 2:
                 assert process.poll() is None

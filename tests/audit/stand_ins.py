@@ -31,7 +31,7 @@ from simulator.events import (
     Vote,
 )
 from simulator.protocols.subjects import RATES
-from simulator.protocols.trajectory import trajectory_id
+from simulator.protocols.trajectory import common_of, trajectory_id
 from tests.protocols.scripted import committed_to, response_to
 
 if TYPE_CHECKING:
@@ -240,14 +240,7 @@ class JudgeStandIn:
             votes = (Vote(outcome=outcome), Vote(outcome=outcome), Vote(outcome=others[self.world.below(3)]))
         judged = outcome != "unjudged" and metric == "ieu"
         verdict = VerdictEvent(
-            id=f"{trajectory}/{metric}",
-            run=event.run,
-            event_time_us=event.event_time_us,
-            stream=event.stream,
-            as_of=event.as_of,
-            causes=(event.id,),
-            lane=event.lane,
-            trajectory=trajectory,
+            **common_of(event, trajectory, metric),
             anchor=anchor.anchor,
             metric=metric,
             outcome=outcome,

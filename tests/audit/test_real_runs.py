@@ -158,7 +158,7 @@ def test_the_command_says_what_holds(tmp_path: Path) -> None:
     )
     assert ran.code == 0, ran.err
     assert "invariants 1-7 hold; digest " in ran.out
-    audited = egostream("audit", "r", cwd=tmp_path)
+    audited = egostream("audit", "r", "-q", cwd=tmp_path)
     assert (audited.code, audited.err) == (0, "")
     assert "It holds 9 canaries" in audited.out
     assert max(map(len, audited.out.splitlines())) <= 100

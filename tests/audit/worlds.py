@@ -3,7 +3,7 @@ random order that the log allows. Some hundreds a second, so that a thousand ran
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from random import Random
 
@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from consumers.audit import AUDIT_TOPICS, Auditor, Certificate
+from consumers.rebuild import Rebuild
 from producers.canaries import plant_canaries
 from producers.conductor import Conductor
 from producers.lifelog import Lifelog, RawObservation, SegmentSpan
@@ -19,6 +20,7 @@ from simulator.events import (
     AnchorEvent,
     AnchorTask,
     AnyEvent,
+    DeltaEvent,
     Event,
     Gold,
     Isolation,
@@ -141,6 +143,7 @@ class World:
         self.unread: dict[tuple[str, int], deque[AnyEvent]] = defaultdict(deque)
         self.ended = False
         self.released: dict[str, int] = {}
+        self.rebuilds: Counter[str] = Counter()
 
     # --- what is lived through ------------------------------------------------------------------------
 
@@ -301,6 +304,7 @@ class World:
             getattr(self, actions[self.below(len(actions))])()
             if self.shape.restarts and self.below(20) == 0:
                 self.append(ReadyEvent(id="ready/judge", run=self.started.run, event_time_us=0, role="judge"))
+                self._rebuild()
             if self.shape.rubbish and self.below(15) == 0:
                 self._rubbish()
         return self
@@ -369,6 +373,18 @@ class World:
             lane.failed = True
             out = [failed, *self.conductor.feed(failed)]
         self.append(*out, *self.conductor.settle())
+
+    def _rebuild(self) -> None:
+        """A lane is built again, and comes to what it was."""
+        lane = list(self.lanes)[self.below(len(self.lanes))]
+        partition = self.started.streams.index(lane.partition("@")[2]) % self.shape.partitions
+        written = decode_records(self.started.run, self.records.get((self.topics.deltas, partition), ()))[0]
+        deltas = [event for event, _ in written if isinstance(event, DeltaEvent) and event.lane == lane]
+        self.rebuilds[lane] += 1
+        rebuild = Rebuild(self.rebuilds[lane])
+        for delta in deltas:
+            rebuild.expect(delta)
+        self.append(*(said for delta in deltas if (said := rebuild.compare(delta)) is not None))
 
     def _rubbish(self) -> None:
         """Bytes that are no event, and their dead letter."""

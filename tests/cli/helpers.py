@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 SCRIPT = Path(sys.executable).with_name("egostream")
-DEADLINE_S = 90.0
+DEADLINE_S = 240.0
 """Ends a hang; measures nothing."""
 PLAIN = {"COLUMNS": "80", "PYTHONUNBUFFERED": "1"}
 
@@ -40,7 +40,12 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**os.environ, "PATH": path, **PLAIN, **(more or {})}
 
 
-def egostream(*args: object, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Ran:
+def egostream(
+    *args: object,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    deadline_s: float = DEADLINE_S,
+) -> Ran:
     """Run a command to its end."""
     ran = subprocess.run(
         [SCRIPT, *map(str, args)],
@@ -48,7 +53,7 @@ def egostream(*args: object, cwd: Path | None = None, env: Mapping[str, str] | N
         env=environment(env),
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=DEADLINE_S,
+        timeout=deadline_s,
         check=False,
     )
     return Ran(ran.returncode, ran.stdout.decode(), ran.stderr.decode())

@@ -27,6 +27,7 @@ from tests.cli.helpers import (
     started,
     wait_for,
 )
+from tests.conftest import ROOT
 
 TINY = "synthetic:wearers=1,segments_per_day=2,anchors_per_day=1"
 
@@ -43,6 +44,11 @@ TINY = "synthetic:wearers=1,segments_per_day=2,anchors_per_day=1"
         ("inspect binary", "not UTF-8"),
         ("inspect synthetic:cats=3", "no option 'cats'; the options are seed,"),
         ("run --system null --out r", "Missing option '--data'"),
+        (
+            f"load null --data {TINY} --rate 1 --out r --call-timeout nan",
+            "'--call-timeout': nan is no number",
+        ),
+        (f"load null --data {TINY} --rate 1 --out r --linger nan", "'--linger': nan is no number"),
         (f"run --data {TINY} --out r", "no system: name at least one with --system"),
         (f"run --data {TINY} --system remember --out r", "there are null, oracle, full_context, rag_raw"),
         (f"run --data {TINY} --system no.module:Class --out r", "can't import 'no.module'"),
@@ -82,6 +88,27 @@ def test_what_cannot_be_used_is_one_line_and_exit_code_2(tmp_path: Path, argumen
     assert line.startswith("egostream")
     assert words in line
     assert not (tmp_path / "r" / "scores.json").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "systems {}",
+        "systems check {}",
+        f"run --data {TINY} --system {{}} --out r --dry-run",
+        f"run --data {TINY} --system {{}} --out r",
+        f"worker replayer --data {TINY} --system {{}} --out r --log r.db",
+    ],
+)
+def test_an_option_that_one_s_own_class_does_not_take_is_refused_at_once(
+    tmp_path: Path, command: str
+) -> None:
+    page = (ROOT / "docs" / "your-memory.md").read_text()
+    (tmp_path / "my_memory.py").write_text(page.split("```python my_memory.py\n")[1].split("```")[0])
+    ran = egostream(*command.format("mine=my_memory:SharedWords:lest=3").split(), cwd=tmp_path)
+    assert ran.code == 2
+    assert one_line(ran).endswith("mine: my_memory:SharedWords has no option 'lest': there are least")
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_damaged_log_is_one_line_and_exit_code_2(run_folder: Path, tmp_path: Path) -> None:

@@ -135,3 +135,42 @@ def test_your_own_memory_system_may_fail_and_is_unjudged(release: Path, tmp_path
     )
     assert "cat got my tongue" in ran.out.splitlines()[0]
     assert egostream("scores", "r", "--json", cwd=tmp_path).code == 4
+
+
+CUES = """1
+00:00:01,000 --> 00:00:03,000
+Jake: good morning
+
+2
+00:00:05,000 -> 00:00:07
+Jake: a line that is no cue's
+
+3
+00:00:0x,000 --> 00:00:09,000
+Jake: nor is this one
+
+4
+00:00:02,000 --> 00:00:04,000
+Alice:good morning, Jake
+"""
+
+
+def test_what_is_odd_in_the_source_is_said_by_all_that_shows_scores(tmp_path: Path) -> None:
+    data, folder = tmp_path / "data", tmp_path / "run"
+    file = data / "Transcript/A1_JAKE/DAY1/A1_JAKE_DAY1_11000000.srt"
+    file.parent.mkdir(parents=True)
+    file.write_text(CUES)
+    found = egostream("inspect", data, "--json").json["oddities"]
+    assert found["unreadable_times"] == 1
+    ran = egostream("run", "--data", data, "--system", "null", "--out", folder)
+    assert ran.code == 0, ran.err
+    (line,) = [line for line in ran.out.splitlines() if "oddit" in line]
+    assert len(line) < 200
+    assert line.startswith(f"The source has {sum(found.values())} oddities: 1 unreadable_times, 1 ")
+    command = line.partition("`egostream ")[2].rstrip("`").replace("PATH", str(data))
+    assert f"{file.name}:10: 00:00:0x,000 --> 00:00:09,000" in egostream(*command.split()).out
+    assert line in egostream("scores", folder).out
+    assert egostream("scores", folder, "--json").json["oddities"] == found
+    assert json.loads((folder / "scores.json").read_text())["oddities"] == found
+    assert egostream("report", folder, "--out", tmp_path / "report.html").code == 0
+    assert "The source has" in (tmp_path / "report.html").read_text()

@@ -164,7 +164,7 @@ def test_replay_at_a_rate_says_how_late_it_was(tmp_path: Path) -> None:
 
 def test_replay_for_some_seconds(tmp_path: Path) -> None:
     run = tmp_path / "r"
-    arguments = ("--rate", 60, "--for", 0.5, "--out", run, "--json")
+    arguments = ("--rate", 60, "--for", 3, "--out", run, "--json")
     ran = egostream("replay", "--data", "synthetic:wearers=1", *arguments)
     assert (ran.code, ran.json["ended"]) == (0, False)
     published = egostream("tap", run, "observations", "--json").json_lines

@@ -36,7 +36,7 @@ def test_every_command_works_in_the_order_of_the_page(tmp_path: Path) -> None:
                 program, *words = shlex.split(command)
                 if program == "pip":
                     subprocess.run(
-                        [*PIP, "--target", "site", *words[1:]], cwd=tmp_path, check=True, timeout=60
+                        [*PIP, "--target", "site", *words[1:]], cwd=tmp_path, check=True, timeout=100
                     )
                     continue
                 assert program == "egostream"

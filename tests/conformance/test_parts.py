@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -200,6 +201,7 @@ async def test_switch_fails_from_a_call_on_and_counts() -> None:
 
 
 async def test_what_a_process_holds_is_seen_and_seen_to_go() -> None:
+    gc.collect()  # what earlier tests left must not go in between
     before, known = Holding.now(), descendants()
     end = threading.Event()
     thread = threading.Thread(target=end.wait)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +16,10 @@ from adapters.memory import Capabilities, Delta, LaneContext, Segment
 from adapters.registry import capabilities, open_system, parse_spec
 from simulator.errors import ConfigError
 from tests.adapters.http_servers import server
-from tests.conformance import stand_ins
-from tests.conformance.stand_ins import BROKEN, WHOLE, Whole
+from tests.conformance.stand_ins import BROKEN, WHOLE
+from tests.conformance.stand_ins.failing import clear
+from tests.conformance.stand_ins.finding import Generous
+from tests.conformance.stand_ins.whole import NeverAsks, Server, Whole
 
 NO_PROCESS = "a memory starts no process of its own here"
 NO_MODEL = "it declares no model"
@@ -25,8 +28,9 @@ NO_MODEL = "it declares no model"
 @pytest.fixture
 def cleared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(failing, "_GRACE_S", 0.3)
+    gc.collect()  # a file of an earlier test that goes meanwhile would hide one that is left
     yield
-    stand_ins.clear()
+    clear()
 
 
 async def check_named(text: str, folder: Path, **more: Any) -> list[Result]:
@@ -48,7 +52,7 @@ async def test_whole_memory_passes_all_that_applies(tmp_path: Path, kind: type[W
     assert [result.case for result in results] == list(CASES)
     assert failed(results) == []
     assert passed(results)
-    has_process, has_model = kind is stand_ins.Server, kind.capabilities.asks
+    has_process, has_model = kind is Server, kind.capabilities.asks
     assert left_out(results) == {
         **({} if has_process else {"kill": NO_PROCESS}),
         **({} if has_model else {"outage": NO_MODEL}),
@@ -112,6 +116,12 @@ async def test_memory_behind_http_passes_in_each_way(tmp_path: Path, fork: str) 
     assert left_out(results).keys() == {"kill", "outage", *({"fork"} if fork == "none" else ())}
 
 
+async def test_outage_is_not_tried_on_a_memory_that_never_asks_as_it_ingests(tmp_path: Path) -> None:
+    kind = NeverAsks
+    results = await check(kind, kind.capabilities, folder=tmp_path, only=["outage"])
+    assert left_out(results) == {"outage": "it declares a model, and asked none for 30 segments"}
+
+
 class Hangs(Whole):
     async def ingest(self, segment: Segment) -> Delta:
         await anyio.sleep_forever()
@@ -140,7 +150,7 @@ async def test_refused_options_are_an_error_of_whoever_gave_them(tmp_path: Path)
 
 async def test_exemption_is_shown_with_its_reason_and_names_a_case(tmp_path: Path) -> None:
     declared = Capabilities(exempt={"top_k": "it is generous"})
-    results = await check(stand_ins.Generous, declared, folder=tmp_path, only=["top_k", "nothing"])
+    results = await check(Generous, declared, folder=tmp_path, only=["top_k", "nothing"])
     assert left_out(results) == {"top_k": "declared: it is generous"}
     with pytest.raises(
         ConfigError, match=r"Capabilities.exempt: there is no case topk: there are retrieval, "

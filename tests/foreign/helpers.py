@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 
 from adapters.endpoints import Models, ModelSettings
-from adapters.foreign.catalogue import Known
+from adapters.foreign.catalogue import Known, Option
 from adapters.foreign.environment import Environment
 from adapters.foreign.host.memories import Task
 from adapters.foreign.memory import ForeignMemory
@@ -76,7 +77,7 @@ TOY_KNOWN = ToyKnown(
     ingest="each note",
     search="by words",
     approximations=(),
-    options={"colour": "its colour"},
+    options={"colour": Option(about="its colour")},
 )
 
 
@@ -135,8 +136,23 @@ def interaction(name: str, *texts: str) -> Interaction:
     return Interaction(id=name, turns=turns, event_time_us=5000)
 
 
-def wait_until(holds: Callable[[], bool], deadline_s: float = 10.0) -> None:
+def wait_until(holds: Callable[[], bool], deadline_s: float = 60.0) -> None:
     end_s = time.monotonic() + deadline_s
     while not holds():
         assert time.monotonic() < end_s
         time.sleep(0.02)
+
+
+def children_of(process: subprocess.Popen[Any]) -> list[int]:
+    """The hosts that a process of ours has started."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    threads = Path(f"/proc/{process.pid}/task").glob("*/children") if children.exists() else ()
+    return [pid for thread in threads for pid in map(int, thread.read_text().split()) if is_host(pid)]
+
+
+def is_host(pid: int) -> bool:
+    """Whether this is the process of a foreign system, and there."""
+    try:
+        return b"foreign/host" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -17,6 +17,7 @@ import msgspec
 from adapters.foreign.catalogue import known
 from adapters.foreign.environment import installed
 from adapters.foreign.host.memories import Task
+from adapters.foreign.memory import check_options
 from adapters.foreign.process import ForeignProcess, start_process
 from adapters.foreign.sources import variable_of
 from simulator.events import MemoryRecord, RetrievedRecord, Turn
@@ -151,12 +152,22 @@ class Host:
 
 
 @asynccontextmanager
-async def running_host(name: str, server: Server, folder: Path, **options: str) -> AsyncIterator[Host]:
+async def running_host(
+    name: str,
+    server: Server,
+    folder: Path,
+    driver: Path | None = None,
+    own: Mapping[str, str] | None = None,
+    **options: str,
+) -> AsyncIterator[Host]:
     """The host of a system, each memory of which asks the server under an address of its own. `name`: may go on with
-    `:option=value`. Skips where the system is not installed."""
+    `:option=value`. `driver`: instead of the system's, with options of its `own`. Skips where the system is not
+    installed."""
     system, _, option = name.partition(":")
     about = known(system)
     options |= dict([option.split("=")] if option else [])
+    check_options(about, None, options)
+    options |= own or {}
     source = checkout(name)
     environment = installed(about)
     if environment is None:
@@ -167,7 +178,7 @@ async def running_host(name: str, server: Server, folder: Path, **options: str) 
         )
     directory = folder / "host"
     task = Task(
-        driver=str(about.driver),
+        driver=str(driver or about.driver),
         directory=str(directory),
         base_url=server.url.removesuffix("/v1") + "/m/{memory}/v1",
         model="scripted",

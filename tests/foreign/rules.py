@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from simulator.text import tokens
 from tests.models.roles import says, telling, words
 
 
@@ -82,7 +83,7 @@ def amem(body: dict[str, Any]) -> str:
 
 
 def memoryos(body: dict[str, Any]) -> str:
-    """Pages that share a word go on; one theme for all, by one keyword; what a user said is knowledge."""
+    """Pages that share a word go on; the longest line is the theme; what a user said is knowledge."""
     asked = _asked(body)
     if "Continuous?" in asked:
         before = words(_between(asked, "Previous Page:\nUser: ", "\nAssistant: "))
@@ -94,9 +95,10 @@ def memoryos(body: dict[str, Any]) -> str:
         new = f"[{' '.join(words(said)[:3])}]"
         return new if before_that == "None" else f"{before_that} {new}"
     if "Conversation content:" in asked:
-        said = _between(asked, "Conversation content:\n")
-        theme = {"theme": "days", "keywords": ["days"], "content": f"Days with {' '.join(words(said)[:3])}"}
-        return json.dumps([theme])
+        said = re.sub(r"^(User|Assistant): ", "", _between(asked, "Conversation content:\n"), flags=re.M)
+        told = max(map(tokens, said.splitlines()), key=len)
+        keywords = words(" ".join(told))[:5]
+        return json.dumps([{"theme": "days", "keywords": keywords, "content": f"Days with {' '.join(told)}"}])
     if "Updated User Profile" in asked:
         said = _between(asked, r"Latest User-AI Conversation:\*\*\n", r"\*\*Updated")
         return f"Food Interest ( High ): the person speaks of {' '.join(words(said)[:6])}"
@@ -167,7 +169,9 @@ def evermemos(body: dict[str, Any]) -> str:
         return json.dumps({"atomic_facts": {"time": at, "atomic_fact": facts}})
     said = _between(asked, "Conversation content:\n", "\n\nCustom instructions:")
     said = said.translate(dict.fromkeys(map(ord, "{}")))  # EverOS counts those in texts, too
-    return json.dumps({"title": f"Told: {' '.join(words(said)[-3:])}", "content": said})
+    turns = re.findall(r'"speaker": (.*?),\s*"content": (.*?)\s*(?="timestamp": |\Z)', said, re.DOTALL)
+    told = "\n".join(f"{speaker}: {text}" for speaker, text in turns)
+    return json.dumps({"title": f"Told: {' '.join(words(said)[-3:])}", "content": told})
 
 
 # --- all at once ----------------------------------------------------------------------------------------------------

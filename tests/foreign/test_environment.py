@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 
 from adapters.foreign import environment
-from adapters.foreign.catalogue import Known, catalogue
+from adapters.foreign.catalogue import Known, Option, catalogue
 from adapters.foreign.environment import (
     Environment,
     folder_of,
@@ -20,9 +21,10 @@ from adapters.foreign.environment import (
     python_range,
     remove,
 )
-from adapters.foreign.sources import find_source, source_digest
+from adapters.foreign.sources import find_source, source_digest, source_warning
 from simulator.errors import ConfigError, ProcessError
 from tests.foreign.helpers import TOY_KNOWN, ToyKnown
+from tests.foreign.hosts import SOURCES, checkout
 
 
 class Pinned(ToyKnown, frozen=True, kw_only=True):
@@ -94,6 +96,37 @@ def test_an_interpreter_that_does_not_fit_is_refused(pinned: Pinned, tmp_path: P
 
 
 @pytest.mark.parametrize(
+    ("variable", "usual", "place"),
+    [
+        ("PYENV_ROOT", ".pyenv", "versions/3.19.1/bin"),
+        ("UV_PYTHON_INSTALL_DIR", ".local/share/uv/python", "cpython-3.19.1-linux-x86_64-gnu/bin"),
+    ],
+)
+def test_an_interpreter_is_found_behind_one_that_does_not_run(
+    variable: str, usual: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shims, kept = tmp_path / "shims", tmp_path / usual / place
+    for folder, script in ((shims, "exit 127"), (kept, "echo 3.19.1")):
+        folder.mkdir(parents=True)
+        (folder / "python3.19").write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "python3.19").chmod(0o755)
+    monkeypatch.setenv("PATH", str(shims))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv(variable, raising=False)
+    future = msgspec.structs.replace(TOY_KNOWN, python=((3, 19), None))
+    found = (str(kept / "python3.19"), "3.19.1")
+    assert environment._base_python(future, None) == found
+    monkeypatch.setenv(variable, str(tmp_path / usual))
+    monkeypatch.setenv("HOME", str(shims))
+    assert environment._base_python(future, None) == found
+    monkeypatch.setenv(variable, str(shims))
+    with pytest.raises(ConfigError, match="there is none here"):
+        environment._base_python(future, None)
+    monkeypatch.setenv("PATH", f"{shims}:{kept}")
+    assert environment._base_python(future, None) == found
+
+
+@pytest.mark.parametrize(
     ("python", "says"),
     [
         (((3, 8), None), "3.11+"),
@@ -112,7 +145,13 @@ def test_ranges_of_python_are_said_briefly(
 def test_a_source_is_found_by_option_or_variable_and_known_by_what_it_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = {"address": "https://example.org/toy", "commit": "0c8039f", "needs": ["toy.py"]}
+    source = {
+        "address": "https://example.org/toy",
+        "commit": "0c8039f",
+        "needs": ["toy.py"],
+        "used": ["toy.py"],
+        "digest": "0" * 12,
+    }
     told = msgspec.to_builtins(TOY_KNOWN) | {"source": source}
     sourced = msgspec.convert(told, Known)
     with pytest.raises(ConfigError, match=r"git clone \S+ \(commit 0c8039f\).*\$EGOSTREAM_SOURCE_TOY"):
@@ -134,6 +173,56 @@ def test_a_source_is_found_by_option_or_variable_and_known_by_what_it_holds(
     assert source_digest(tmp_path) != before
 
 
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_checkout_is_as_measured_as_long_as_what_its_driver_uses_of_it_is(
+    name: str, tmp_path: Path
+) -> None:
+    about, folder = catalogue()[name], tmp_path / "checkout"
+    real = checkout(name)
+    assert real is not None
+    assert about.source is not None
+    assert source_warning(about, str(real)) == ""
+    for place in (path for path in real.rglob("*") if path.is_file()):
+        copy = folder / place.relative_to(real)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(place.read_bytes())
+    (folder / "README.md").write_text("another\n")
+    assert source_warning(about, str(folder)) == ""
+    for pattern in about.source.used:
+        path = next(folder.glob(pattern))
+        path.write_bytes(b"# another\n" + (kept := path.read_bytes()))
+        source_digest.cache_clear()
+        said = source_warning(about, str(folder))
+        assert f"{name}: {folder} is not as at commit {about.version}" in said, pattern
+        assert said.endswith(f"take that commit of {about.source.address}")
+        path.write_bytes(kept)
+
+
+@pytest.mark.parametrize(
+    ("option", "takes", "refuses", "says"),
+    [
+        (Option(about="it"), ["", "any thing"], [], "any text"),
+        (Option(about="it", choices=("a", "b")), ["a", "b"], ["", "A", "ab"], "a or b"),
+        (
+            Option(about="it", number="whole", least=1),
+            ["1", "20"],
+            ["0", "-1", "1.5", "1e3", "many", "nan", ""],
+            "a whole number of at least 1",
+        ),
+        (
+            Option(about="it", number="any", least=0),
+            ["0", "0.6", "1e3"],
+            ["-0.1", "nan", "inf", "1,5", "hot"],
+            "a number of at least 0",
+        ),
+        (Option(about="it", number="any"), ["-3"], ["-inf"], "a number"),
+    ],
+)
+def test_what_an_option_may_be(option: Option, takes: list[str], refuses: list[str], says: str) -> None:
+    assert [value for value in (*takes, *refuses) if option.takes(value)] == takes
+    assert option.may_be == says
+
+
 @pytest.mark.parametrize("name", catalogue())
 def test_what_is_known_of_a_system_is_whole(name: str) -> None:
     known = catalogue()[name]
@@ -145,3 +234,37 @@ def test_what_is_known_of_a_system_is_whole(name: str) -> None:
     if known.distribution:
         assert f"{known.distribution}=={known.version}" in pins
     assert isinstance(installed(known), Environment | None)
+    assert all(known.options[option].takes(value) for option, value in known.whole_with.items())
+
+
+@pytest.mark.parametrize("name", catalogue())
+def test_a_driver_reads_the_options_that_the_catalogue_has_and_tells_their_words_apart(name: str) -> None:
+    known = catalogue()[name]
+    trees = [ast.parse(known.driver.read_text())]
+    if "unit_of(settings)" in known.driver.read_text():
+        trees.append(ast.parse((known.driver.parents[1] / "patching.py").read_text()))
+    defaults: dict[str, str] = {}
+    tables: list[set[str]] = []
+    units: set[str] = set()
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Attribute(attr="options"), attr="get") | ast.Name(id="option"),
+                args=[ast.Constant(value=str(option)), ast.Constant(value=default)],
+            ):
+                defaults[option] = str(default)
+            case ast.Dict(keys=keys):
+                tables.append({key.value for key in keys if isinstance(key, ast.Constant)})
+            case ast.Compare(
+                left=ast.Name(id="unit") | ast.Attribute(attr="_unit"),
+                comparators=[ast.Constant(value=str(unit))],
+            ):
+                units.add(unit)
+    assert defaults.keys() == known.options.keys()
+    for option, about in known.options.items():
+        assert about.takes(defaults[option])
+        assert f"({float(defaults[option]):g})" in about.about if about.number else "default" in about.about
+    if "unit" in defaults:
+        assert units | {defaults["unit"]} == set(known.options["unit"].choices)
+    if "memory" in defaults:
+        assert set(known.options["memory"].choices) in tables

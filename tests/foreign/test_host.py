@@ -88,7 +88,7 @@ async def test_a_call_that_comes_twice_is_done_once(host: ForeignProcess, server
 
 
 async def test_what_is_not_there_is_404(host: ForeignProcess) -> None:
-    async with httpx.AsyncClient(base_url=host.url, trust_env=False, verify=False) as client:
+    async with httpx.AsyncClient(base_url=host.url, trust_env=False, verify=False, timeout=30) as client:
         for path, call in {"/close": {"memory": "m"}, "/forget": {}}.items():
             answer = await client.post(path, json=call, headers={"Idempotency-Key": path})
             assert answer.status_code == 404

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,6 +57,41 @@ async def test_facts_are_added_under_stable_names_and_dated_by_the_stream(
         ]
         assert today not in prompt
     assert not (tmp_path / "process").exists()
+
+
+def kept_at(folder: Path) -> list[str]:
+    """When the messages of all its memories were kept."""
+    kept: list[str] = []
+    for path in folder.glob("process/memories/*/history.db"):
+        with closing(sqlite3.connect(path)) as database:
+            kept += (at for (at,) in database.execute("SELECT created_at FROM messages"))
+    return kept
+
+
+async def test_messages_are_kept_under_simulated_times_and_the_last_ones_are_shown(
+    mem0: type[ForeignMemory], server: Server, tmp_path: Path
+) -> None:
+    async with lane_memory(mem0, server, tmp_path, RULE) as memory:
+        await memory.ingest(segment(0, "the tea cup is red"))
+        for number in range(9):  # of one time
+            await memory.commit(interaction(f"e{number}", f"question {number}", f"answer {number}"))
+        prompt = [call.body for call in await server.asked() if "messages" in call.body][-1]["messages"][-1]
+        kept = kept_at(tmp_path)
+    last = re.findall(r"^\w+: (\w+ \d)$", prompt["content"].partition("## Recently")[0], re.MULTILINE)
+    assert last == [f"{what} {number}" for number in range(3, 8) for what in ("question", "answer")]
+    assert len(kept) >= 10
+    assert all(at.startswith("1970-01-01T00:00:00") for at in kept)
+
+
+async def test_of_the_last_segment_the_first_ten_messages_are_shown(
+    mem0: type[ForeignMemory], server: Server, tmp_path: Path
+) -> None:
+    async with lane_memory(mem0, server, tmp_path, RULE) as memory:
+        await memory.ingest(segment(0, *(f"cup {number}" for number in range(12))))
+        await memory.ingest(segment(1, "Jake left"))
+        prompt = [call.body for call in await server.asked() if "messages" in call.body][-1]["messages"][-1]
+    shown = prompt["content"].partition("## Last k Messages")[2].partition("## Recently")[0]
+    assert re.findall(r"cup \d+", shown) == [f"cup {number}" for number in range(10)]
 
 
 async def test_a_branch_and_what_fails_leave_the_memory_alone_also_when_it_is_built_again(

@@ -39,6 +39,10 @@ def kill(memory: ForeignMemory) -> None:
     os.kill(process.pid, signal.SIGKILL)
 
 
+def folders_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_dir())
+
+
 def _asked(memory: ForeignMemory, old: int) -> list[Path]:
     """The folders of memories in a process that has followed the old one."""
     process = memory._lane._process
@@ -64,6 +68,17 @@ async def test_it_takes_in_answers_and_branches(server: Server, tmp_path: Path) 
         for fork in (snapshot, branch, twin):
             await fork.aclose()
         assert await texts(memory) == ["tea cup", "red tea"]
+
+
+async def test_a_folder_may_be_named_from_where_the_run_was_started(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = Path("runs") / "mine"
+    (tmp_path / folder).mkdir(parents=True)
+    async with toy_memory(server, folder) as memory:
+        await memory.ingest(segment(0, "red tea"))
+        assert folders_in(tmp_path / folder / "process") == ["home", "memories", "tmp"]
 
 
 async def test_the_feedback_is_searched_for_too(server: Server, tmp_path: Path) -> None:
@@ -174,8 +189,14 @@ async def test_what_nobody_holds_is_not_kept(server: Server, tmp_path: Path) -> 
     async with toy_memory(server, tmp_path) as memory:
         for number in range(5):
             await memory.ingest(segment(number, "tea"))
+            branch = memory.fork()
+            await branch.commit(interaction(f"e{number}", "cup"))
+            await branch.aclose()
         # the empty one and the last
         wait_until(lambda: len(list((tmp_path / "process" / "memories").iterdir())) == 2)
+        lane = memory._lane
+        assert len(lane._agents) == 2
+        assert lane._gateway._gateway._memories.keys() <= {"it@A1", *(agent.name for agent in lane._agents)}
 
 
 async def test_options_that_are_none_are_refused(server: Server, tmp_path: Path) -> None:
@@ -190,3 +211,14 @@ async def test_options_that_are_none_are_refused(server: Server, tmp_path: Path)
                 ToyMemory(context, model="m", **given)
         with pytest.raises(ConfigError, match="toy needs a model: --system toy:model=NAME"):
             ToyMemory(context)
+
+
+async def test_an_option_that_its_driver_refuses_is_told_without_the_port(
+    server: Server, tmp_path: Path
+) -> None:
+    async with toy_memory(server, tmp_path) as memory:
+        lane = memory._lane
+        lane._task = lane._task._replace(options={"colour": "none"})
+        with pytest.raises(MemorySystemError, match=r"toy/fork: 500 .*there is no such colour") as refused:
+            await memory.prepare()
+        assert "127.0.0.1" not in str(refused.value)

@@ -42,7 +42,9 @@ async def test_a_pair_of_turns_is_one_record_from_short_term_memory_on(system: H
         "s3/m1": "add",
     }
     assert changed["s1/m0"].text == f"{turn.text}\nConversation chain overview: [user passport lies]"
-    assert changed["s3/m0"].text == "Days with user passport lies\nKeywords: days"
+    assert (
+        changed["s3/m0"].text == "Days with the passport lies in the drawer\nKeywords: passport, lies, drawer"
+    )
 
 
 async def test_the_overview_of_a_chain_is_written_on_all_its_pages(system: Host) -> None:
@@ -75,16 +77,28 @@ async def test_a_hot_session_becomes_a_profile_and_knowledge(system: Host) -> No
     assert {profiles[0].id, *facts} <= {record.id for record in found}
 
 
-async def test_the_newest_turn_is_found_first_whatever_is_asked(system: Host) -> None:
+async def test_kinds_take_turns_and_in_each_the_nearest_is_first(system: Host) -> None:
     memory = await system.memory(top_k=3)
     for number, text in enumerate(("passport lost", "violin lesson", "orchids", "candles"), 1):
         await memory.ingest(number, text)
-    found = await memory.search("passport", 9)
-    assert [record.text.split("\n")[0] for record in found] == [
-        "User: candles",
-        "User: passport lost",
-        "User: orchids",
-    ]
+    found = {asked: await memory.search(asked, 9) for asked in ("passport", "orchids")}
+    assert {asked: [_user(record.text) for record in records] for asked, records in found.items()} == {
+        "passport": ["candles", "passport lost", "orchids"],  # one as far as the other: the newest is first
+        "orchids": ["orchids", "candles"],
+    }
+
+
+async def test_short_term_memory_is_found_however_few_records_are_wanted(
+    server: Server, tmp_path: Path
+) -> None:
+    texts = ("passport lost", "violin lesson", "orchids", "candles", "dumplings", "a parcel", "the kettle")
+    await server.play(script_for("memoryos"))
+    async with running_host("memoryos", server, tmp_path) as host:
+        memory = await host.memory(top_k=1)
+        for number, text in enumerate(texts, 1):
+            await memory.ingest(number, text)
+        found = [await memory.search(text, 9) for text in texts]
+    assert [[_user(record.text) for record in records] for records in found] == [[text] for text in texts]
 
 
 async def test_visits_count_where_they_are_made(system: Host) -> None:
@@ -146,3 +160,8 @@ async def test_one_text_is_embedded_once_a_call(system: Host, server: Server) ->
     await memory.search("dumplings", 20)
     assert len(await server.asked()) == 1
     assert "dumplings" in prompts(await server.asked())
+
+
+def _user(text: str) -> str:
+    """What the user said in a pair of turns."""
+    return text.split("\n")[0].removeprefix("User: ")

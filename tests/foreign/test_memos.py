@@ -11,7 +11,7 @@ import pytest
 from simulator.events import Turn
 from tests.foreign.helpers import wait_until
 from tests.foreign.hosts import Host, RefusedError, prompts, running_host, script_for
-from tests.models.server import CHAT, Server, Step
+from tests.models.server import CHAT, EMBEDDINGS, Server, Step
 
 TREE, GENERAL = "memos", "memos:memory=general_text"
 both = pytest.mark.parametrize("name", [TREE, GENERAL])
@@ -75,6 +75,21 @@ async def test_a_long_segment_is_read_in_windows(server: Server, tmp_path: Path)
         assert all(f"observation {number} " in prompts(calls) for number in range(200))
 
 
+async def test_pieces_of_a_segment_keep_their_order_whichever_is_read_first(
+    server: Server, tmp_path: Path
+) -> None:
+    await server.play(script_for("memos", steps=(Step(delay_s=0.5),)))
+    async with running_host(TREE, server, tmp_path) as host:
+        memory = await host.memory()
+        records = await memory.ingest(1, *(f"observation {number} of a day" for number in range(30)))
+        told = [int(record.text.split()[7]) for record in records]
+        pieces = (range(10), range(8, 18), range(16, 26), range(24, 30))
+        assert told == [number for piece in pieces for number in piece]
+        paths = [call.path for call in await server.asked()]
+        assert sum(path.endswith(CHAT) for path in paths) == len(pieces)
+        assert sum(path.endswith(EMBEDDINGS) for path in paths) == 1
+
+
 async def test_memories_of_both_kinds_are_found_by_how_near_they_are(server: Server, tmp_path: Path) -> None:
     await server.play(script_for("memos"))
     async with running_host(TREE, server, tmp_path) as host:
@@ -126,7 +141,23 @@ async def test_an_answer_that_is_no_json(name: str, server: Server, tmp_path: Pa
             assert "user: [2001-06-01 08:00:59]: the kettle is broken" in record.text
 
 
-async def test_there_are_two_kinds(server: Server, tmp_path: Path) -> None:
-    async with running_host("memos:memory=pref_text", server, tmp_path) as host:
-        with pytest.raises(RefusedError, match="memory must be tree_text or general_text, not 'pref_text'"):
-            await host.memory()
+async def test_what_its_reader_stumbles_over_fails_the_call(server: Server, tmp_path: Path) -> None:
+    await server.play(script_for("memos", steps=(Step(say='{"memory list": null}'),)))
+    async with running_host(TREE, server, tmp_path) as host:
+        memory = await host.memory()
+        with pytest.raises(RefusedError, match="TypeError"):
+            await memory.ingest(1, "the kettle is broken")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="its socket needs /proc to have a long path")
+async def test_the_socket_of_its_server_is_in_its_folder_also_where_the_path_is_long(
+    server: Server, tmp_path: Path
+) -> None:
+    await server.play(script_for("memos"))
+    folder = tmp_path / ("long" * 25)
+    folder.mkdir()
+    async with running_host(TREE, server, folder) as host:
+        memory = await host.memory()
+        await memory.ingest(1, "the kettle is broken")
+        assert [record.text for record in await memory.search("kettle", 2)]
+        assert (postgres(host) / ".s.PGSQL.5432").is_socket()

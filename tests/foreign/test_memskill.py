@@ -69,6 +69,13 @@ async def test_all_skills_that_act_are_applied(system: Host, server: Server) -> 
     assert 'user said, \\"Where is it?\\"\\nassistant said, \\"In the attic.\\"' in said
 
 
+async def test_its_model_may_say_as_much_as_in_its_authors_evaluation(system: Host, server: Server) -> None:
+    memory = await system.memory()
+    await memory.ingest(1, "passport is lost")
+    asked = [call.body for call in await server.asked() if "messages" in call.body]
+    assert [(body["max_tokens"], body["temperature"]) for body in asked] == [(2048, 0.0)]
+
+
 async def test_an_answer_without_an_action_stores_nothing(system: Host, server: Server) -> None:
     says = Step(say="There is nothing to remember here.")
     await server.play(script_for("memskill", steps=(Step(), says)))

@@ -18,7 +18,7 @@ from simulator.events import DeltaEvent
 from simulator.intake import read_events
 from simulator.runfolder import open_run
 from simulator.topics import Topics
-from tests.cli.helpers import Ran, egostream, started
+from tests.cli.helpers import Ran, egostream, has, started
 from tests.conftest import ROOT, skip_without
 from tests.foreign.test_runs import outcomes
 from tests.models.server import Script, Server, Step, running_server, scripted_server
@@ -37,11 +37,12 @@ RULE = "tests.foreign.rules:everyone"
 TOY = "toy=tests.foreign.helpers:ToyMemory:model=toy"
 CALLS_BEFORE = {"toy": 8, "mem0": 2}
 """In the second segment, or near it."""
-GONE_S = 2.0
 
 
-def arguments(folder: Path, server: Server, spec: str, out: str, attempts: int) -> list[object]:
-    told = f'base_url = "{server.url}"\nattempts = {attempts}\ntimeout_s = 1.0\n'
+def arguments(
+    folder: Path, server: Server, spec: str, out: str, attempts: int, timeout_s: float = 60.0
+) -> list[object]:
+    told = f'base_url = "{server.url}"\nattempts = {attempts}\ntimeout_s = {timeout_s}\n'
     names = ("toy", "mem0", "answers")
     tables = (f'[models.{name}]\nmodel = "{name}"\n{told}' for name in names)
     (folder / "models.toml").write_text("".join(tables))
@@ -99,7 +100,7 @@ async def test_with_a_fifth_of_calls_failing_verdicts_are_those_of_a_sound_model
     undisturbed: Callable[[str], dict[str, str]], tmp_path: Path
 ) -> None:
     async with scripted_server(Script(rule=RULE, faults=BROKEN, fault_share=0.2, seed=1)) as server:
-        done = await ran(*arguments(tmp_path, server, TOY, "failing", 12))
+        done = await ran(*arguments(tmp_path, server, TOY, "failing", 12, 2.0))
         did = Counter(call.did for call in await server.asked())
     assert done.code == 0, done.err + done.out
     assert len(did) == 1 + len(BROKEN), did
@@ -113,8 +114,7 @@ async def test_what_a_model_that_was_gone_for_a_while_left_undone_a_retry_brings
 ) -> None:
     spec = spec_of(name, request)
     sound = await anyio.to_thread.run_sync(undisturbed, spec)
-    script = Script(rule=RULE, delay_s=0.1)
-    async with scripted_server(script) as server:
+    async with scripted_server(Script(rule=RULE, delay_s=0.3)) as server:
         words = arguments(tmp_path, server, spec, "gone", 2)
         with started(*words, cwd=ROOT) as run:
             while len(await server.asked()) < CALLS_BEFORE[name]:
@@ -122,9 +122,11 @@ async def test_what_a_model_that_was_gone_for_a_while_left_undone_a_retry_brings
                 await anyio.sleep(0.02)
             server.process.kill()
             server.process.wait()
-            await anyio.sleep(GONE_S)
+            failed = functools.partial(has, tmp_path / "gone", "deltas", "error!=null")
+            while run.poll() is None and not await anyio.to_thread.run_sync(failed):
+                pass
             port = int(server.url.rpartition(":")[2].partition("/")[0])
-            async with scripted_server(script, port):
+            async with scripted_server(Script(rule=RULE), port):
                 code = await anyio.to_thread.run_sync(run.wait)
                 assert code == 4, run.communicate()
                 await check_kept(tmp_path / "gone")

@@ -21,7 +21,7 @@ from adapters.registry import parse_spec
 from simulator.models import system_identity
 from tests.cli.helpers import Ran, egostream, has, started, wait_for
 from tests.conftest import ROOT, skip_without
-from tests.foreign.helpers import TOY_KNOWN, wait_until
+from tests.foreign.helpers import TOY_KNOWN, children_of, is_host, wait_until
 from tests.foreign.hosts import checkout
 from tests.models.server import Script, Server
 
@@ -80,13 +80,31 @@ async def test_a_run_is_judged_whole_and_keeps_the_invariants(
     assert [path.name for path in folders] == ["logs"]
 
 
+async def test_a_run_says_after_its_scores_what_only_approximates_a_system(
+    server: Server, tmp_path: Path
+) -> None:
+    about = known("mem0")
+    if installed(about) is None:
+        skip_without("systems", "mem0 is not installed: egostream systems install mem0")
+    await server.play(Script(rule="tests.foreign.rules:mem0"))
+    run = run_of("mine=mem0:model=small", server, tmp_path, "--segments", 1)
+    told = "mine approximates Mem0: `egostream systems mem0` says in what it differs"
+    done = await ran(*run[:-1], "--out", tmp_path / "told")
+    assert done.code == 0, done.err
+    assert done.err.splitlines().count(told) == 1
+    assert "approximates" not in done.out
+    as_json = await ran(*run, "--out", tmp_path / "json", "--json")
+    assert as_json.err == ""
+    assert as_json.json["approximations"] == {"mine": list(about.approximations)}
+
+
 @pytest.mark.usefixtures("toy")
 async def test_a_run_goes_on_when_the_process_of_its_system_is_killed(server: Server, tmp_path: Path) -> None:
     await server.play(Script())
     done = await ran(*run_of(TOY, server, tmp_path, "--out", tmp_path / "whole"))
     assert done.code == 0, done.err + done.out
     assert done.out.splitlines()[0] == JUDGED
-    await server.play(Script(delay_s=0.05))
+    await server.play(Script(delay_s=0.2))
     out = tmp_path / "killed"
     arguments = (*run_of(TOY, server, tmp_path, "--out", out), "--cache", tmp_path / "another.db")
     with started(*arguments, cwd=ROOT) as run:
@@ -100,11 +118,12 @@ async def test_a_run_goes_on_when_the_process_of_its_system_is_killed(server: Se
 
 @pytest.mark.usefixtures("toy")
 async def test_a_run_that_was_killed_goes_on_with_the_same_memories(server: Server, tmp_path: Path) -> None:
-    await server.play(Script(delay_s=0.05))
+    await server.play(Script(delay_s=0.3))
     arguments = run_of(TOY, server, tmp_path, "--out", tmp_path / "run")
     with started(*arguments, cwd=ROOT) as run:
         await anyio.to_thread.run_sync(wait_for, lambda: has(tmp_path / "run", "deltas"), run)
         run.kill()
+    await server.play(Script())
     done = await ran(*arguments)
     assert done.code == 0, done.err + done.out
     assert done.out.splitlines()[0] == JUDGED
@@ -119,7 +138,7 @@ async def test_a_run_that_is_killed_leaves_no_process(server: Server, tmp_path: 
     with started(*run_of(TOY, server, tmp_path, "--out", tmp_path / "run"), cwd=ROOT) as run:
         hosts = await anyio.to_thread.run_sync(_hosts_of, run)
         run.kill()
-    await anyio.to_thread.run_sync(wait_until, lambda: not any(map(_is_host, hosts)))
+    await anyio.to_thread.run_sync(wait_until, lambda: not any(map(is_host, hosts)))
 
 
 def test_a_run_s_identity_says_what_ran() -> None:
@@ -133,10 +152,10 @@ def _kill_hosts_of(run: subprocess.Popen[str], out: Path) -> None:
     """Twice, each time that another change is under way."""
     begun = 0
     for _ in range(2):
-        wait_until(lambda begun=begun: _journal_bytes(out) > begun and bool(_children_of(run)), 60)
+        wait_until(lambda begun=begun: _journal_bytes(out) > begun and bool(children_of(run)), 60)
         time.sleep(0.1)
         begun = _journal_bytes(out)
-        for pid in _children_of(run):
+        for pid in children_of(run):
             os.kill(pid, signal.SIGKILL)
 
 
@@ -146,19 +165,5 @@ def _journal_bytes(out: Path) -> int:
 
 def _hosts_of(run: subprocess.Popen[str]) -> list[int]:
     found: list[int] = []
-    wait_until(lambda: bool(found.extend(_children_of(run)) or found), 60)
+    wait_until(lambda: bool(found.extend(children_of(run)) or found), 60)
     return found
-
-
-def _children_of(run: subprocess.Popen[str]) -> list[int]:
-    """The hosts that a run has started."""
-    children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
-    threads = Path(f"/proc/{run.pid}/task").glob("*/children") if children.exists() else ()
-    return [pid for thread in threads for pid in map(int, thread.read_text().split()) if _is_host(pid)]
-
-
-def _is_host(pid: int) -> bool:
-    try:
-        return b"foreign/host" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return False

@@ -3,7 +3,7 @@ is kept, and found by the words that it shares with a question.
 
 What it is told may begin with `change:` (the last note gets this text), `drop:` (the first goes), `fail:` (it is kept,
 and then the system raises), `swallow:` (kept, whatever the model says), `die:` (the process ends, once) or `hang:`.
-Each search is counted in its state.
+Each search is counted in its state. Opened with `colour=none` it raises.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ class Toy:
     searching_changes = True
 
     def __init__(self, settings: Settings) -> None:
+        if settings.options.get("colour") == "none":
+            raise ValueError("there is no such colour")
         self._settings = settings
         self._file = settings.directory / "notes.json"
         content = self._file.read_bytes() if self._file.exists() else b"{}"

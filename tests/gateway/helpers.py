@@ -99,6 +99,6 @@ async def stage_of(
 
 
 async def until_asked(server: Server, calls: int = 1) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         while len(await server.asked()) < calls:  # noqa: ASYNC110  # the server is another process
             await anyio.sleep(0.01)

@@ -90,7 +90,7 @@ async def test_a_stream_is_the_answer_in_pieces(server: Server, upstream: bool) 
                 assert "".join(choice.delta.content or "" for choice in choices) == "one two three"
                 assert [choice.finish_reason for choice in choices][-1] == "stop"
                 assert (pieces[-1].usage == whole.usage) == (options is not None)
-            async with httpx.AsyncClient() as plain:
+            async with httpx.AsyncClient(timeout=60) as plain:
                 response = await plain.post(
                     lane.url_of(lane.lane) + "/chat/completions", json={"messages": messages, "stream": True}
                 )
@@ -143,7 +143,8 @@ async def test_what_a_client_sends_again_is_the_same_request(server: Server, tmp
 
 
 async def test_equal_requests_of_two_lanes_at_one_time_are_one_call(server: Server) -> None:
-    async with front(server, Script(rule="tests.models.rules:drawn", delay_s=0.2)) as there:
+    script = Script(rule="tests.models.rules:drawn", steps=(Step(held=True),))
+    async with front(server, script) as there:
         found: dict[str, tuple[str | None, Usage]] = {}
 
         async def one(name: str) -> None:
@@ -155,6 +156,10 @@ async def test_equal_requests_of_two_lanes_at_one_time_are_one_call(server: Serv
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one, "a@A1")
             tasks.start_soon(one, "b@A1")
+            with anyio.fail_after(60):
+                while sum(tally.calls for tally in there.models.tallies()) < 2:  # noqa: ASYNC110  # not told
+                    await anyio.sleep(0.01)
+            await server.release()
         assert len(await server.asked()) == 1
     assert found["a@A1"] == found["b@A1"]
     assert found["a@A1"][1].calls == 1
@@ -257,7 +262,7 @@ async def test_nonsense_fails_without_quoting_what_was_said(server: Server) -> N
 async def test_what_is_not_offered_is_refused_and_fails_the_stage(
     server: Server, path: str, body: dict[str, Any], says: str
 ) -> None:
-    async with front(server) as there, httpx.AsyncClient() as plain:
+    async with front(server) as there, httpx.AsyncClient(timeout=60) as plain:
         lane = there.lane()
 
         async def swallow(_: openai.AsyncOpenAI) -> None:
@@ -273,7 +278,7 @@ async def test_what_is_not_offered_is_refused_and_fails_the_stage(
 
 
 async def test_a_look_at_what_is_not_there_is_no_failure(server: Server) -> None:
-    async with front(server) as there, httpx.AsyncClient() as plain:
+    async with front(server) as there, httpx.AsyncClient(timeout=60) as plain:
         lane = there.lane()
         async with lane.stage(lane.lane, "ingest") as stage:
             for path in ("/health", "/models/gpt-4o-mini", "/chat/completions"):

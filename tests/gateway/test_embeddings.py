@@ -41,7 +41,7 @@ async def test_both_encodings_are_the_embedder_s_own_floats_in_order(server: Ser
 
 
 async def test_base64_is_little_endian_floats(server: Server) -> None:
-    async with front(server) as there, httpx.AsyncClient() as client:
+    async with front(server) as there, httpx.AsyncClient(timeout=60) as client:
         lane = there.lane(embedder=HashEmbedder())
         response = await client.post(
             lane.url_of(lane.lane) + "/embeddings", json={"input": "x", "encoding_format": "base64"}

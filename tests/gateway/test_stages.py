@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import anyio
 import openai
 import pytest
@@ -84,6 +86,20 @@ async def test_a_branch_is_another_memory_of_the_lane(server: Server) -> None:
             other.url_of("mine@A1/t1")
 
 
+async def test_a_memory_that_is_forgotten_has_no_address_and_its_calls_are_counted(server: Server) -> None:
+    async with front(server) as there:
+        lane, branch = there.lane(), "mine@A1/t1"
+        async with asking(lane, branch) as client:
+            async with lane.stage(branch, "commit"):
+                await said(client, "hello")
+            lane.forget(branch)
+            assert (await refused(client, "who is there?")).status_code == 404
+        lane.forget(branch)
+        assert there.gateway.find(branch) is None
+        assert [(account.operation, account.calls) for account in there.gateway.accounts()] == [("commit", 1)]
+        await stage_of(lane, lambda client: said(client, "another of that name"), branch)
+
+
 async def test_a_call_between_stages_counts_as_late_and_its_failure_fails_the_next(server: Server) -> None:
     async with (
         front(server, Script(steps=(Step(), REFUSED))) as there,
@@ -103,22 +119,27 @@ async def test_a_call_between_stages_counts_as_late_and_its_failure_fails_the_ne
 
 
 async def test_a_late_call_that_fails_while_the_next_stage_is_open_fails_that(server: Server) -> None:
-    slow = Step(does="refuse", status=400, delay_s=0.2)
-    async with front(server, Script(steps=(slow,))) as there, create_task_group() as tasks:
-        lane = there.lane()
+    held = Step(does="refuse", status=400, held=True)
+    async with front(server, Script(steps=(held,))) as there, create_task_group() as tasks:
+        lane, told = there.lane(), anyio.Event()
 
         async def late() -> None:
             async with asking(lane) as client:
                 await refused(client, "late")
+            told.set()
+
+        async def until_told(_: openai.AsyncOpenAI) -> None:
+            await server.release()
+            await told.wait()
 
         tasks.start_soon(late)
         await until_asked(server)
-        assert "400 Bad Request" in str(await failure(lane, lambda _: anyio.sleep(0.4)))
+        assert "400 Bad Request" in str(await failure(lane, until_told))
 
 
 async def test_a_stage_waits_for_the_calls_that_its_system_left_under_way(server: Server) -> None:
     async with (
-        front(server, Script(delay_s=0.2)) as there,
+        front(server, Script(steps=(Step(held=True, delay_s=0.2),))) as there,
         asking(lane := there.lane()) as client,
         create_task_group() as background,
     ):
@@ -126,7 +147,58 @@ async def test_a_stage_waits_for_the_calls_that_its_system_left_under_way(server
             background.start_soon(said, client, "in a thread")
             await until_asked(server)
             assert stage.usage.calls == 0
+            await server.release()
         assert stage.usage.calls == 1
+
+
+async def test_what_a_system_goes_on_with_once_a_stage_was_broken_off_is_not_the_next_one_s(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adapters.gateway.lanes.SETTLE_S", 60.0)
+    async with (
+        front(server, Script(steps=(Step(held=True), Step(held=True)))) as there,
+        asking(lane := there.lane()) as client,
+        create_task_group() as background,
+    ):
+
+        async def follow() -> None:
+            await anyio.sleep(0.2)  # by then it is waited for the first
+            background.start_soon(said, client, "and in another")
+            await until_asked(server, 2)
+            await server.release()
+
+        with contextlib.suppress(ValueError):
+            async with lane.stage(lane.lane, "answer") as broken:
+                background.start_soon(said, client, "in a thread")
+                await until_asked(server)
+                background.start_soon(follow)
+                raise ValueError("the system failed")
+        async with lane.stage(lane.lane, "answer") as following:
+            pass
+        assert (broken.usage.calls, following.usage.calls) == (2, 0)
+        assert [(account.operation, account.calls) for account in there.gateway.accounts()] == [("answer", 2)]
+
+
+async def test_a_stage_that_was_broken_off_does_not_wait_for_ever(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adapters.gateway.lanes.SETTLE_S", 0.2)
+    async with (
+        front(server, Script(steps=(Step(does="hang"),))) as there,
+        asking(lane := there.lane()) as client,
+        create_task_group() as background,
+    ):
+        with anyio.fail_after(60):
+            with anyio.CancelScope() as cut:
+                async with lane.stage(lane.lane, "answer"):
+                    background.start_soon(said, client, "to nobody")
+                    await until_asked(server)
+                    cut.cancel()
+                    await anyio.sleep_forever()
+            assert cut.cancelled_caught
+            following = await stage_of(lane, lambda client: said(client, "next"))
+        assert following.usage.calls == 1
+        background.cancel_scope.cancel()
 
 
 async def test_a_memory_has_one_stage_at_a_time(server: Server) -> None:

@@ -12,9 +12,7 @@ from judges.apm import (
     Decision,
     Judged,
     balanced_accuracy,
-    by_task,
     gated_score,
-    gated_scores,
     mean,
     peak_bytes_per_hour,
     read_decision,
@@ -59,15 +57,18 @@ def test_gated_scores_of_the_table(judged: Judged, score: float) -> None:
 
 
 def test_the_tables_sums() -> None:
-    assert gated_scores(PROBES).value == 475 / 11  # 100 + 100 + 75 + 100 + 100 over eleven
-    assert gated_scores(PROBES).n == 11
+    scores = mean(map(gated_score, PROBES))
+    assert (scores.value, scores.n) == (475 / 11, 11)  # 100 + 100 + 75 + 100 + 100
     # Right decisions to speak: 100 and 0 (ERA), 75 and 0 (PRM).
     assert (response_quality(PROBES).value, response_quality(PROBES).n) == (43.75, 4)
     found = balanced_accuracy(PROBES)
     assert (found.intervene.value, found.intervene.n) == (4 / 6, 6)
     assert (found.silent.value, found.silent.n) == (3 / 5, 5)
     assert found.value == (4 / 6 + 3 / 5) / 2
-    tasks = {task: balanced_accuracy(kept).value for task, kept in by_task(PROBES).items()}
+    tasks = {
+        task: balanced_accuracy(probe for probe in PROBES if probe.task == task).value
+        for task in ("ERA", "PRM", "TPG")
+    }
     assert tasks == {"ERA": (2 / 3 + 1) / 2, "PRM": (2 / 3 + 0) / 2, "TPG": None}
     # Pooled first: not the mean of the tasks' values.
     assert found.value != mean(value for value in tasks.values() if value is not None).value
@@ -87,7 +88,7 @@ def test_order_changes_nothing_and_always_speaking_is_worth_a_half(
 ) -> None:
     shuffled = list(probes)
     shuffle.shuffle(shuffled)
-    assert gated_scores(shuffled) == gated_scores(probes)
+    assert response_quality(shuffled) == response_quality(probes)
     assert balanced_accuracy(shuffled) == balanced_accuracy(probes)
     for always in ("INTERVENE", "SILENT"):
         same = balanced_accuracy([Judged(task=p.task, expected=p.expected, decision=always) for p in probes])

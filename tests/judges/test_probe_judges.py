@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from consumers.judging import segments_of
 from consumers.probe_scores import findings, group_scores, metric_scores
 from consumers.scores import ChoiceRate, Mark, MetricMean, MetricRate, Row
 from judges.judge import Judgment, ProbeCase
@@ -21,6 +20,7 @@ from judges.probes_by_rule import probe_judges
 from judges.rating import ProbeJudge
 from simulator.errors import ConfigError
 from simulator.events import Decision, Gold, Metric, ProbeMetric, RetrievedRecord
+from simulator.eventtime import segment_of
 from simulator.models import NO_MODELS, probe_panel
 from tests.models.fakes import FakeModel, down
 from tests.protocols.probes import probe_of
@@ -221,7 +221,7 @@ async def test_what_answers_name_is_measured_as_published(
         RetrievedRecord(id=f"r{i}", text="", event_time_us=100 * segment + offset)
         for i, (segment, offset) in enumerate(named)
     )
-    segments = segments_of(retrieved, ENDS_US)
+    segments = tuple(segment_of(found.event_time_us, ENDS_US) for found in retrieved)
     assert segments == tuple(segment for segment, _ in named)
     ranked: list[int] = []
     for segment, _ in named:
@@ -238,12 +238,6 @@ async def test_what_answers_name_is_measured_as_published(
             assert abs(found.value - expected) < 1e-9
             assert found.outcome == ("pass" if found.value == 1.0 else "fail")
             assert found.scores == {"ranked": float(len(ranked))}
-
-
-def test_a_record_on_the_edge_is_of_the_segment_that_begins_there() -> None:
-    records = [RetrievedRecord(id="r", text="", event_time_us=us) for us in (0, 99, 100, 101, 1399, 1400)]
-    assert segments_of(records, ENDS_US) == (0, 0, 1, 1, 13, 14)
-    assert segments_of([], ENDS_US) == ()
 
 
 # --- choices, and the panel ---------------------------------------------------------------------------------

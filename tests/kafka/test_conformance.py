@@ -1,4 +1,4 @@
-"""The conformance suite of `tests/log` on a real broker: all its tests run here, with this `new_log`."""
+"""What every log must do (`tests/log`), on a real broker: all those tests run here, with this `new_log`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import pytest
 from dev.kafka.brokers import Cluster
 from simulator.log import open_log
 from tests.kafka.helpers import url
-from tests.log.test_conformance import *  # noqa: F403 - the suite's tests are what this module is for
-from tests.log.test_conformance import NewLog
+from tests.log.conftest import NewLog
+from tests.log.test_groups import *  # noqa: F403 - the suite's tests are what this module is for
+from tests.log.test_records import *  # noqa: F403 - likewise
 
 
 @pytest.fixture

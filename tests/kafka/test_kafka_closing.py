@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import secrets
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import anyio
-import pytest
+import anyio.lowlevel
 
-from dev.kafka.brokers import Cluster, start
+from dev.kafka.brokers import Cluster
 from simulator.errors import LogError
 from simulator.log.kafka import KafkaLog
 from simulator.log.kafka_client import discard_producer, start_producer
 from simulator.log.kafka_producer import build_batches, place_records, send_batches
-from tests.kafka.helpers import url
+from tests.kafka.helpers import give_up_after, url
 from tests.log.helpers import record
 
 ROUNDS = 25
-pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture
-def own_broker(kafka_data: Path) -> Iterator[Cluster]:
-    cluster = start(f"closing-{secrets.token_hex(2)}", data=kafka_data)
-    yield cluster
-    cluster.stop()
 
 
 class Complaints:
@@ -73,7 +62,7 @@ async def test_a_producer_is_given_up_while_it_sends(kafka_broker: Cluster) -> N
 async def test_a_log_is_closed_while_it_appends_and_its_broker_is_killed(own_broker: Cluster) -> None:
     complaints = Complaints()
     records = [record("a", b"x" * 900, partition=p) for p in range(2) for _ in range(4000)]
-    async with KafkaLog.open(url(own_broker, "timeout_ms=3000")) as log:
+    async with KafkaLog.open(url(own_broker)) as log:
         await log.create_topics({"a": 2, "control": 1})
         async with (
             log.subscribe(["control"], group="g", exclusive=True) as subscription,
@@ -88,10 +77,31 @@ async def test_a_log_is_closed_while_it_appends_and_its_broker_is_killed(own_bro
                     pass  # its broker is away: what is asked here is how that ends
 
             await subscription.guard(["a"])
+            give_up_after(log, 3000)
             for by in (log, log, subscription):
                 tasks.start_soon(append, by)
             await anyio.sleep(0.3)
             await anyio.to_thread.run_sync(own_broker.kill, 1)
             await anyio.sleep(0.5)
             tasks.cancel_scope.cancel()
+    await complaints.check()
+
+
+async def test_a_producer_is_given_up_while_a_batch_waits_to_be_sent_again(own_broker: Cluster) -> None:
+    complaints = Complaints()
+    async with KafkaLog.open(url(own_broker)) as log, anyio.create_task_group() as tasks:
+        await log.create_topics({"a": 1})
+        placed = await place_records(log.admin, [record("a", b"x" * 900, partition=0) for _ in range(300)])
+        options = {**log.options, "acks": "all", "enable_idempotence": True}
+        producer = await start_producer(log.config, "start to append", options)
+        batches = await build_batches(producer, placed)
+        await anyio.to_thread.run_sync(own_broker.kill, 1)
+        give_up_after(log, 3000)
+        tasks.start_soon(send_batches, producer, log.config.prefix, batches)
+        queues = producer._message_accumulator._batches
+        with anyio.fail_after(60):
+            while not any(batch.retry_count for queue in queues.values() for batch in queue):
+                await anyio.lowlevel.checkpoint()  # it stays there for a turn of the loop
+        tasks.cancel_scope.cancel()
+        await discard_producer(producer)
     await complaints.check()

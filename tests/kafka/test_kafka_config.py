@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from simulator.errors import ConfigError, LogError, TopicError
 from simulator.log import open_log
 from simulator.log.kafka_admin import SETTINGS, check_settings
+from simulator.log.kafka_client import start_producer
 from simulator.log.kafka_config import KafkaConfig, parse_kafka_url
 
 SECRET = "s3cr3t-never-shown"
@@ -151,6 +152,25 @@ async def test_what_listens_is_no_broker() -> None:
                 async with open_log(f"kafka://127.0.0.1:{port}?connect_timeout_ms=300"):
                     pass
             tasks.cancel_scope.cancel()
+
+
+async def test_a_producer_is_begun_again_while_its_broker_is_away() -> None:
+    tries = 0
+
+    async def hang_up(stream: anyio.abc.SocketStream) -> None:
+        nonlocal tries
+        tries += 1
+        await stream.aclose()
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        config = parse_kafka_url(f"kafka://127.0.0.1:{port}?timeout_ms=2000")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listener.serve, hang_up)
+            with pytest.raises(LogError, match=f"127.0.0.1:{port}: can't begin: KafkaConnectionError"):
+                await start_producer(config, "begin", config.client_options())
+            tasks.cancel_scope.cancel()
+    assert tries > 2
 
 
 async def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

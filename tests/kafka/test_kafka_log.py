@@ -19,7 +19,7 @@ from anyio import to_thread
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from dev.kafka.brokers import Cluster, start
+from dev.kafka.brokers import Cluster
 from simulator.errors import FencedError, LogError, TopicError
 from simulator.intake import read_to_end
 from simulator.log import Record, TopicPartition, open_log
@@ -29,7 +29,7 @@ from simulator.log.kafka_producer import BATCH_BYTES
 from simulator.log.kafka_subscription import KafkaSubscription
 from simulator.log.kafka_transactions import Transactor
 from simulator.outbox import positions_after
-from tests.kafka.helpers import url
+from tests.kafka.helpers import give_up_after, url
 from tests.log.helpers import DEADLINE_S, held, places, read, record, settle, values
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -221,7 +221,7 @@ async def test_consumers_that_are_killed_lose_and_repeat_nothing(kafka_broker: C
         await log.create_topics({"in": 2, "out": 2})
         await log.append([record("in", b"%d" % i, partition=i % 2) for i in range(400)])
         for lives in range(3):
-            async with worker("copy", place) as (process, said):
+            async with worker("copy_some", place) as (process, said):
                 for _ in range(4 + lives):
                     assert "copied" in await said()
                 process.kill()
@@ -328,13 +328,12 @@ async def test_nothing_is_printed_and_nothing_left_open(kafka_broker: Cluster) -
 # --- a broker that dies -----------------------------------------------------------------------------------
 
 
-async def test_killing_the_broker_loses_doubles_and_reorders_nothing(kafka_data: Path) -> None:
-    cluster = await to_thread.run_sync(lambda: start("killed", data=kafka_data))
+async def test_killing_the_broker_loses_doubles_and_reorders_nothing(own_broker: Cluster) -> None:
     total = 3000
-    async with open_log(url(cluster)) as log:
+    async with open_log(url(own_broker)) as log:
         await log.create_topics({"a": 1, "in": 1, "out": 1})
         await log.append([record("in", b"%d" % i) for i in range(total)])
-        copied = anyio.Event()
+        joined, copied = anyio.Event(), anyio.Event()
         appended = 0
 
         async def produce() -> None:
@@ -345,6 +344,7 @@ async def test_killing_the_broker_loses_doubles_and_reorders_nothing(kafka_data:
 
         async def copy() -> None:
             async with log.subscribe(["in"], group="copy") as subscription:
+                joined.set()
                 done = 0
                 while done < total:
                     try:
@@ -357,23 +357,23 @@ async def test_killing_the_broker_loses_doubles_and_reorders_nothing(kafka_data:
                         continue
                 copied.set()
 
-        with anyio.fail_after(100):
+        with anyio.fail_after(150):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(produce)
                 tasks.start_soon(copy)
+                await joined.wait()
                 for wanted in (total // 10, total // 2):
                     while appended < wanted:  # noqa: ASYNC110 - a number, and only a test
                         await anyio.sleep(0.01)
-                    await to_thread.run_sync(cluster.kill, 1)
-                    await to_thread.run_sync(cluster.restart, 1)
+                    await to_thread.run_sync(own_broker.kill, 1)
+                    await to_thread.run_sync(own_broker.restart, 1)
                 await copied.wait()
             assert [int(v) for v in (await held(log, "a"))[0]] == list(range(total))
             assert [int(v) for v in (await held(log, "out"))[0]] == list(range(total))
 
 
-async def test_a_batch_whose_answer_was_lost_with_the_broker_is_there_once(kafka_data: Path) -> None:
-    cluster = await to_thread.run_sync(lambda: start("lost", data=kafka_data))
-    async with KafkaLog.open(url(cluster)) as log:
+async def test_a_batch_whose_answer_was_lost_with_the_broker_is_there_once(own_broker: Cluster) -> None:
+    async with KafkaLog.open(url(own_broker)) as log:
         await log.create_topics({"a": 2})
         await log.append([record("a", b"first", partition=p) for p in (0, 1)])
         guard = log._appender._guard
@@ -385,8 +385,8 @@ async def test_a_batch_whose_answer_was_lost_with_the_broker_is_there_once(kafka
             response = await answer(node_id, request, **options)
             if isinstance(request, ProduceRequest) and not lost:
                 lost.append(response)
-                await to_thread.run_sync(cluster.kill, 1)
-                await to_thread.run_sync(cluster.restart, 1)
+                await to_thread.run_sync(own_broker.kill, 1)
+                await to_thread.run_sync(own_broker.restart, 1)
                 raise KafkaConnectionError("the answer is lost")
             return response
 
@@ -400,21 +400,22 @@ async def test_a_batch_whose_answer_was_lost_with_the_broker_is_there_once(kafka
         }
 
 
-async def test_a_broker_that_went_away_is_one_clear_error(kafka_data: Path) -> None:
-    cluster = await to_thread.run_sync(lambda: start("gone", data=kafka_data))
-    async with open_log(url(cluster, "timeout_ms=2000")) as log:
+async def test_a_broker_that_went_away_is_one_clear_error(own_broker: Cluster) -> None:
+    where = own_broker.bootstrap
+    async with open_log(url(own_broker)) as log:
         await log.create_topics({"a": 1})
         await log.append([record("a", b"x")])
         async with log.subscribe(["a"]) as subscription, log.subscribe(["a"], group="g") as member:
             await read(subscription, 1)
             await read(member, 1)
-            await to_thread.run_sync(cluster.kill, 1)
-            with pytest.raises(LogError, match=rf"{cluster.bootstrap}: can't append to a: "):
+            await to_thread.run_sync(own_broker.kill, 1)
+            give_up_after(log, 2000)
+            with pytest.raises(LogError, match=rf"{where}: can't append to a: "):
                 await log.append([record("a", b"y")])
-            with pytest.raises(LogError, match=rf"{cluster.bootstrap}: can't "):
+            with pytest.raises(LogError, match=rf"{where}: can't "):
                 await member.transact([record("a", b"z")], {ZERO: 1})
-            with pytest.raises(LogError, match=rf"{cluster.bootstrap}: can't list the topics"):
+            with pytest.raises(LogError, match=rf"{where}: can't list the topics"):
                 await log.topics()
-    with pytest.raises(LogError, match=rf"{cluster.bootstrap} refuses connections"):
-        async with open_log(url(cluster)):
+    with pytest.raises(LogError, match=rf"{where} refuses connections"):
+        async with open_log(url(own_broker)):
             pass

@@ -12,7 +12,7 @@ from producers.arrivals import Load
 from simulator.load.single import LoadOptions, execute_load, plan_load
 from tests.cli.helpers import SCRIPT, environment
 from tests.kafka.helpers import url
-from tests.metrics.recount import nonzero, recounted
+from tests.metrics.recount import nonzero, recounted, said_by_the_end
 from tests.metrics.scraping import DEADLINE_S, announced, as_counted, fetch, histogram, values
 
 DATA = "synthetic:wearers=2,segments_per_day=6,observations_per_segment=5,anchors_per_day=2"
@@ -37,7 +37,13 @@ def test_another_process_serves_a_load_on_kafka(tmp_path: Path, kafka_broker: Cl
             metrics = announced(errors)
             while not (families := fetch(metrics)) or values(families, "egostream_run_ended") != {(): 1.0}:
                 assert worker.poll() is None, errors.read_text()
-            assert nonzero(as_counted(families)) == nonzero(anyio.run(recounted, tmp_path / "run"))
+            served = nonzero(as_counted(families))
+            held = nonzero(anyio.run(recounted, tmp_path / "run"))
+            # The load's meter samples itself until all roles have returned, some of it after run_ended, when the
+            # worker may have read its last already.
+            samples = [served["events"].pop(("control",)), held["events"].pop(("control",))]
+            assert anyio.run(said_by_the_end, tmp_path / "run") <= samples[0] <= samples[1]
+            assert served == held
             assert worker.wait(DEADLINE_S) == 0, errors.read_text()
         finally:
             worker.kill()

@@ -19,11 +19,15 @@ from simulator.plan import RunOptions, plan_run
 from simulator.run import execute
 from simulator.runfolder import VERDICTS_NAME
 from tests.conftest import skip_without
+from tests.foreign.helpers import install_toy
+from tests.foreign.test_workers import agent_killed
 from tests.kafka.helpers import url
+from tests.models.server import running_server
 from tests.workers.fleet import fleet, hurry, published, torment, undisturbed, workers
 from tests.workers.test_attach import attached_run
 from tests.workers.test_control import steered_replay, steered_run
 from tests.workers.test_processes import check
+from tests.workers.test_rebuilt import other_hands, same_hands
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +49,25 @@ def test_roles_as_processes(kafka_broker: Cluster, tmp_path: Path, expected: byt
         check(processes, log, out, expected)
 
 
-@pytest.mark.timeout(240)  # it starts three brokers, and stops them
+@pytest.mark.parametrize("hands", [same_hands, other_hands])
+def test_lanes_that_another_agent_takes_over(
+    kafka_broker: Cluster, tmp_path: Path, hands: Callable[[Path, str], None]
+) -> None:
+    hands(tmp_path, url(kafka_broker))
+
+
+def test_foreign_memories_are_taken_over(
+    kafka_broker: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, folder in {"EGOSTREAM_SYSTEMS": tmp_path / "systems", "TMPDIR": tmp_path / "tmp"}.items():
+        folder.mkdir()
+        monkeypatch.setenv(variable, str(folder))
+    install_toy(tmp_path / "systems")
+    with running_server() as server:
+        agent_killed(server, tmp_path, tmp_path / "tmp", url(kafka_broker))
+
+
+@pytest.mark.timeout(450)  # it starts three brokers, and stops them
 def test_twenty_kills_and_a_broker(three_brokers: Cluster, tmp_path: Path, expected: bytes) -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")
@@ -54,7 +76,7 @@ def test_twenty_kills_and_a_broker(three_brokers: Cluster, tmp_path: Path, expec
     with fleet(tmp_path, workers(log, out, rate=100, conductors=2)) as processes:
         processes.start(*processes.commands)
         torment(processes, rng, 3)  # while it begins
-        processes.wait_for(lambda: published(out) > 0, deadline_s=60)
+        processes.wait_for(lambda: published(out) > 0)
         torment(processes, rng, 4, longest_s=2.4)
         broker = 1 + int(rng.random() * 3)
         three_brokers.kill(broker)

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dev.kafka import processes, wire
+from dev.kafka import processes, storage, wire
 from dev.kafka.cluster import Cluster, ClusterError, main, missing_tools, named, start
 from dev.kafka.files import locked, write_private
 from dev.kafka.processes import Process
@@ -130,11 +130,28 @@ def test_a_broker_that_dies_is_an_error_with_the_end_of_its_log(tools: Tools) ->
     assert [broker.running for broker in named(data=tools.data).status()] == [False]
 
 
+def test_a_port_that_another_took_once_it_was_chosen_is_left_to_it(
+    tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = tools.bin / "count"
+    tools.add_java(f"open({str(count)!r}, 'a').write('x'); sys.exit('in use')")
+    tools.add_maven()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        chosen = iter([[taken, *processes.free_ports(3, ())]])
+        monkeypatch.setattr(storage, "free_ports", lambda *asked: next(chosen, processes.free_ports(*asked)))
+        with pytest.raises(ClusterError, match="ended"):
+            start(data=tools.data)
+    assert count.read_text() == "xx"
+    (broker,) = named(data=tools.data).state.brokers
+    assert taken not in broker.ports
+
+
 def test_brokers_that_never_get_ready_are_ended_and_the_reason_told(tools: Tools) -> None:
     tools.add_java("print('thinking', flush=True); time.sleep(600)")
     tools.add_maven()
-    with pytest.raises(ClusterError, match=r"(?s)not ready after 1 s .*refused.*thinking"):
-        start(brokers=3, data=tools.data, timeout_s=1)
+    with pytest.raises(ClusterError, match=r"(?s)not ready after 6 s .*refused.*thinking"):
+        start(brokers=3, data=tools.data, timeout_s=6)  # in which each can say what it thinks
     cluster = named(data=tools.data)
     assert [broker.pid > 0 for broker in cluster.status()] == [True] * 3
     assert [broker.running for broker in cluster.status()] == [False] * 3
@@ -369,7 +386,7 @@ def test_who_does_not_speak_kafka_is_told_apart(
     answering: Callable[[bytes], int], reply: bytes, reason: str
 ) -> None:
     with pytest.raises(wire.WireError, match=reason):
-        wire.metadata(answering(reply), 5)
+        wire.metadata(answering(reply), 60)
 
 
 def test_silence_ends_at_the_deadline() -> None:

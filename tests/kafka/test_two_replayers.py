@@ -20,13 +20,12 @@ from simulator.log.kafka_fence import FencedAppender, take_identity
 from simulator.log.kafka_producer import place_records
 from simulator.runfolder import NOTE_NAME
 from tests.kafka.helpers import url
-from tests.log.helpers import held, record
+from tests.log.helpers import DEADLINE_S, held, record
 from tests.workers.fleet import environment
 from tests.workers.test_two_replayers import TRIALS, replay_command
 
 
 @TRIALS
-@pytest.mark.timeout(240)  # a broker gives up a silent member after six seconds and not before
 def test_on_a_broker(kafka_broker: Cluster, tmp_path: Path, trial: Callable[..., None]) -> None:
     log = url(kafka_broker)
     once = tmp_path / "once"
@@ -88,7 +87,7 @@ async def test_only_the_one_at_work_appends(kafka_broker: Cluster) -> None:
                     await second.guard(["a"])
                 await first.append([record("a", b"2")])
         async with other.subscribe(["control"], group="g", exclusive=True) as second:
-            with anyio.fail_after(20):
+            with anyio.fail_after(DEADLINE_S):
                 while TopicPartition("control", 0) not in second.assignment:
                     await second.poll()
             await second.guard(["a"])

@@ -17,16 +17,23 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-async def copy(log: Log) -> None:
-    """Consume, process, produce: copies `in` to `out` for ever, a few records at a time."""
+async def copy(log: Log, turns: int | None = None) -> None:
+    """Consume, process, produce: copies `in` to `out` for ever, or that many times, a few records at a time."""
     async with log.subscribe(["in"], group="copy") as subscription:
         say("ready")
-        while True:
+        while turns != 0:
             got = await subscription.poll(max_records=7, timeout_s=1)
             out = [Record("out", r.key, r.value, r.timestamp_ms, r.headers, r.partition) for r in got]
             if out:
                 await subscription.transact(out, positions_after(got))
                 say(f"copied {len(out)}")
+                turns = turns and turns - 1
+        await anyio.sleep_forever()
+
+
+async def copy_some(log: Log) -> None:
+    """What leaves something to be copied to the next, however late it is killed."""
+    await copy(log, 15)
 
 
 async def zombie(log: Log) -> None:
@@ -57,7 +64,7 @@ async def quiet(log: Log) -> None:
 
 async def main(role: str, url: str) -> None:
     async with open_log(url) as log:
-        await {"copy": copy, "zombie": zombie, "quiet": quiet}[role](log)
+        await {"copy": copy, "copy_some": copy_some, "zombie": zombie, "quiet": quiet}[role](log)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+DEADLINE_MS = 90_000
+"""Ends a hang; measures nothing."""
 
 
 @contextmanager
@@ -35,7 +37,7 @@ def chromium() -> Iterator[Any]:
     except ModuleNotFoundError:
         skip_without("browser", "playwright is not installed (pip install playwright)")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS), timeout=DEADLINE_MS)
         try:
             yield browser
         finally:
@@ -58,12 +60,15 @@ def looking(browser: Any) -> Iterator[Callable[..., Seen]]:
     def opened(address: str, width: int = 1200, scheme: str = "light") -> Seen:
         context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800})
         contexts.append(context)
+        context.set_default_timeout(DEADLINE_MS)
         page = context.new_page()
         seen = Seen(page, [], [])
         page.on("request", lambda request: seen.requests.append(request.url))
         page.on("console", lambda message: seen.said.append(message.text))
         page.on("pageerror", lambda error: seen.said.append(str(error)))
-        page.goto(address, wait_until="networkidle")
+        page.goto(address)
+        # Alone, it may come while a slow browser still reads the page.
+        page.wait_for_load_state("networkidle")
         return seen
 
     yield opened

@@ -41,13 +41,11 @@ def loaded(
     labels = ("replayer", "conductor", "load", *(f"agent.rag_raw:retrieval=bm25.{n}" for n in (1, 2)))
     processes = tuple(map(_process, labels))
     answers = _answers(service_us**2 // gap_us) if asked else None
-    # `whole` makes no observations, one of which each of its segments holds
     return replace(
         folded(fed),
         identity=IDENTITY,
         processes=processes,
         answers=answers,
-        offered_observations_per_s=1e6 / gap_us,
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Self
 
 import anyio
@@ -52,6 +54,15 @@ class FixedTime(Ledger):
         else:
             await anyio.sleep(self.stall_s)
         return Delta()
+
+
+class SlowToMake(FixedTime):
+    """Its process stands still when a memory is made, until there is this file."""
+
+    def __init__(self, context: LaneContext, *, until: str) -> None:
+        super().__init__(context)
+        while not Path(until).exists():
+            time.sleep(0.05)
 
 
 class Asked(FixedTime):

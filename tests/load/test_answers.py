@@ -12,8 +12,12 @@ from msgspec.structs import replace
 from consumers.answers import AnswersFold, AnswersReport
 from consumers.histogram import Histogram
 from consumers.latency import LatencyFold
+from simulator.cli import common
+from simulator.cli.answer_tables import show_answers
 from simulator.events import Questions, TaskEvent
 from simulator.protocols.questions import Answers, QuestionName
+from simulator.report.answers_section import answers_section
+from simulator.report.words import CLOCK_MARK, answered_text
 from tests.load.test_latency import NOW_US, Fed, stamped
 from tests.protocols.test_questions import LANE, STARTED, answer, delta
 
@@ -76,6 +80,8 @@ def test_each_stage_runs_from_due_and_what_is_missing_is_said() -> None:
     loaded, idle = answers.loaded, answers.idle
     assert (loaded.due, loaded.asked, loaded.answered, loaded.failed, loaded.unfinished) == (4, 3, 1, 1, 2)
     assert (idle.due, idle.asked, idle.answered, idle.failed, idle.unfinished) == (1, 1, 1, 0, 0)
+    assert "1 failed, 2 unfinished (1 of them not asked): the percentiles" in answered_text(loaded)
+    assert answered_text(idle) == "1 of 1 answered"
     found = {name: numbers.max_us for name, numbers in loaded.stages.items() if numbers is not None}
     assert found == {
         "published": 1,
@@ -175,3 +181,57 @@ def test_stamps_of_another_clock_are_taken_by_the_asker_s_or_left_out() -> None:
         "answer",
     }
     assert unknown.answered == 1
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal on which no cell is broken into lines."""
+    monkeypatch.setattr(common.out, "width", 160)
+
+
+@pytest.mark.usefixtures("wide")
+def test_what_the_error_of_a_clock_hides_is_said_of_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    fold = AnswersFold(STARTED, Questions(loaded=1))
+    for event, headers in question(0, 0, ended_us=9_000):
+        fold.feed(event, headers)
+    sure, unsure = fold.report({LANE: 0.0}), fold.report({LANE: 0.0}, error_us=4_000)
+    assert sure.error_us == {}
+    show_answers(sure)
+    said = capsys.readouterr().out
+    assert "†" not in said
+    assert "~" not in said
+
+    assert unsure.error_us == dict.fromkeys(("read", "begun", "first_token", "answered", "written"), 4_000)
+    show_answers(unsure)
+    said = capsys.readouterr().out
+    rows = {line[1:30].strip(): line for line in said.partition("after, idle:")[0].splitlines()}
+    assert rows["read by the agent †"].count("~") == 5
+    assert "~" not in rows["answered †"]  # 9 ms later
+    assert "answer read by a consumer" in rows
+    assert "† by a clock that is known within ± 4.0 ms (clock error)" in said
+    assert "\n~ of what lies between" in said
+    section = answers_section(unsure)
+    assert CLOCK_MARK in section.text
+    cells = [cell.text for row in section.tables[0].rows for cell in row]
+    assert "read by the agent (± 4.0 ms)" in cells
+    assert "~2 µs" in cells
+    assert "answer read by a consumer" in cells
+
+    far = fold.report({LANE: 0.0}, error_us=0.4)
+    show_answers(far)
+    said = capsys.readouterr().out
+    assert "† by a clock that is known within" in said
+    assert "~" not in said
+    assert CLOCK_MARK not in answers_section(far).text
+
+
+@pytest.mark.usefixtures("wide")
+def test_of_no_answer_nobody_knows_whether_it_is_streamed(capsys: pytest.CaptureFixture[str]) -> None:
+    def cells(answers: AnswersReport) -> list[str]:
+        (table,) = answers_section(answers).tables
+        return [row[2].text for row in table.rows if row[0].text == "first token"]
+
+    answered = folded(question(0, 0, ended_us=100), Questions(loaded=1, idle=1))
+    show_answers(answered)
+    assert capsys.readouterr().out.count("not streamed") == 1
+    assert cells(answered) == ["not streamed", "0"]

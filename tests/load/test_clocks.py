@@ -18,6 +18,8 @@ from simulator.cli.load_tables import show_report
 from simulator.events import DeltaEvent, SegmentReleasedEvent
 from simulator.log import open_log
 from simulator.log.protocol import header_of
+from simulator.report.load_page import load_page
+from simulator.report.words import CLOCK_MARK
 from simulator.run import begin
 from simulator.timebase import BOOT, monotonic_us, wall_us
 from simulator.topics import Recorder, boot_of, wall_of
@@ -178,6 +180,27 @@ def test_the_table_says_what_the_error_hides(capsys: pytest.CaptureFixture[str])
     assert rows["read by the agent †"].count("~") == 5
     assert "~" not in rows["delta handed to the log †"]  # 5 ms later
     assert "† by a clock that is known within ± 4.0 ms (clock error)" in said
+    assert "\n~ of what lies between" in said
+
+
+def test_no_mark_is_explained_that_no_value_has(capsys: pytest.CaptureFixture[str]) -> None:
+    """One exchange was fast, so the clock is known; all others were slow, so that every value is beyond its error."""
+    fed = [
+        event for i in range(9) for event in whole("A", i, i * 10_000, i * 10_000 + 900, i * 10_000 + 5_003)
+    ]
+    late = [
+        (event, tuple((n, str(int(v) + 700).encode()) if n == "read_us" else (n, v) for n, v in headers))
+        if isinstance(event, DeltaEvent) and event.segment
+        else (event, headers)
+        for event, headers in by_clock(fed, -9_000_000)
+    ]
+    report = report_of(late)
+    show_report(report)
+    said = capsys.readouterr().out
+    assert "† by a clock that is known within ±" in said
+    assert "~" not in said
+    marked = report_of(by_clock(some_segments(), -9_000_000))
+    assert [CLOCK_MARK in load_page(each).sections[0].text for each in (report, marked)] == [False, True]
 
 
 def test_setting_the_wall_clock_changes_no_stamp(monkeypatch: pytest.MonkeyPatch) -> None:

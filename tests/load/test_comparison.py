@@ -5,22 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from consumers.histogram import Histogram
 from consumers.latency import LatencyReport
 from producers.arrivals import Load
 from simulator.errors import ConfigError
 from simulator.load.comparison import Better, Comparison, Figure, Round, Side, compare, hold_against
 from simulator.load.several import execute_comparison
 from simulator.load.single import LoadOptions
-from tests.cli.helpers import egostream, one_line
+from simulator.report.page import write_report
+from simulator.report.words import lacking_text
+from tests.cli.helpers import egostream, interrupt, one_line, started, wait_for
+from tests.load.queues import ONE_EACH
 from tests.load.reports import loaded
 from tests.load.test_latency import folded, whole
-from tests.load.test_theory import ONE_EACH
 
 times = st.floats(1.0, 1e6)
 pairs_of_times = st.lists(st.tuples(times, times), min_size=1, max_size=15)
@@ -114,6 +118,22 @@ def test_answers_are_compared_where_questions_were_asked() -> None:
     assert "3 unfinished of 200 questions in round 2" in named(compare(("a", "b"), done), "p99").reason
 
 
+def test_of_how_few_values_percentiles_were_taken_is_said() -> None:
+    long = served(20_000, segments=120)
+    done = [Round(first="A", a=long, b=long), Round(first="B", a=long, b=served(40_000, segments=99))]
+    found = compare(("a", "b"), done)
+    assert found.few == {"p99": 99}
+    assert lacking_text(found) == [
+        "p99 is no more than the longest time where a load has few values, and one had 99: take a longer --duration."
+    ]
+    assert compare(("a", "b"), done[:1]).few == {}
+    asked = loaded(segments=120, asked=True)
+    assert asked.answers is not None
+    stages = {**asked.answers.loaded.stages, "received": Histogram([7]).percentiles()}
+    one = replace(asked, answers=replace(asked.answers, loaded=replace(asked.answers.loaded, stages=stages)))
+    assert compare(("a", "b"), [Round(first="A", a=asked, b=one)]).few == {"answer p50": 1, "answer p99": 1}
+
+
 def test_nothing_is_told_of_latencies_where_something_failed() -> None:
     """One that fails half of its segments would look faster: it must not win."""
     done = rounds(*[(20_000, 40_000)] * 6)
@@ -154,6 +174,31 @@ async def test_a_comparison_takes_turns_under_one_load_a_round(tmp_path: Path) -
         await execute_comparison(asked(tmp_path), ("null", "null"), 2)
 
 
+async def test_a_comparison_that_is_stopped_leaves_the_rounds_that_it_has_measured(tmp_path: Path) -> None:
+    with anyio.CancelScope() as scope:
+        await execute_comparison(
+            asked(tmp_path), ("null", "null"), 9, tell=lambda number, *_: number == 3 and scope.cancel()
+        )
+    assert scope.cancelled_caught
+    written = msgspec.json.decode((tmp_path / "compare.json").read_bytes(), type=Comparison)
+    assert len(written.rounds) == 2
+    assert not written.told
+    assert "It goes no further: it was stopped before its end." in write_report(tmp_path).read_text()
+
+
+def test_ctrl_c_during_a_comparison_keeps_what_was_measured(tmp_path: Path) -> None:
+    asked = ("--data", ONE_EACH, "--rate", 6000, "--duration", 1, "--rounds", 50, "--out", "r")
+    with started("load", "--compare", "null", "null", *asked, cwd=tmp_path) as process:
+        wait_for((tmp_path / "r" / "compare.json").is_file, process)
+        ran = interrupt(process)
+    assert (ran.code, ran.out) == (130, "")
+    assert ran.err.splitlines()[-1] == (
+        "egostream: stopped; the loads that were measured are in r: `egostream report r` shows what they tell"
+    )
+    assert egostream("report", "r", cwd=tmp_path).code == 0
+    assert "it was stopped before its end" in (tmp_path / "r" / "report.html").read_text()
+
+
 async def test_a_second_system_that_is_none_is_found_before_the_first_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown memory system 'nobody'"):
         await execute_comparison(asked(tmp_path / "run"), ("null", "nobody"), 5)
@@ -191,8 +236,8 @@ def test_the_command_prints_each_figure_and_that_too_few_rounds_tell_nothing(tmp
     )
     ran = egostream("load", "--compare", "null", "full_context", *arguments)
     assert ran.code == 4, ran.err
-    assert "Medians and ratios of 1 rounds" in ran.out
-    assert "not told: 1 rounds are too few to tell: take 5 or more" in ran.out
+    assert "Medians and ratios of 1 round" in ran.out
+    assert "not told: 1 round is too few to tell: take 5 or more" in ran.out
     assert "round 1 of 1, B: p99" in ran.err
     assert (tmp_path / "run" / "report.html").is_file()
     ran = egostream("load", "--compare", "null", "null", *arguments, "--overwrite", "--json", "-q")

@@ -262,6 +262,10 @@ def test_the_command_asks_and_prints_both_parts(tmp_path: Path) -> None:
     for title in ("while segments came in:", "after, idle:", "p99/idle"):
         assert title in ran.out
     assert egostream("audit", tmp_path).code == 0
+    scores = egostream("scores", tmp_path)
+    assert scores.code == 0
+    assert "of no anchor" not in scores.out  # questions are none of somebody else's trajectories
+    assert f"is a load: `egostream report {tmp_path}` tells how late" in scores.out.replace("\n", " ")
 
 
 def test_the_command_gives_json_and_says_what_failed(tmp_path: Path) -> None:

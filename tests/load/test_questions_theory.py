@@ -15,7 +15,8 @@ from producers.arrivals import Arrivals, Load, offer
 from producers.datasets import read_dataset
 from producers.questions import QuestionLoad, lay_out
 from simulator.load.single import LoadOptions, execute_load, plan_load
-from tests.load.test_theory import ONE_EACH, STEP_US, arrivals_s
+from tests.load.queues import ONE_EACH, arrivals_s
+from tests.load.test_theory import STEP_US
 from tests.load.virtual import run
 
 

@@ -22,7 +22,6 @@ UNIT = re.compile(
     r"\((ms|s|MiB|1/s|count|number|no unit|s of event time|% of a core|% of the time|× real time|observations/s"
     r"|%, spaced by 1/\(1 − p\))(, log scale)?\)$"
 )
-pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, browser: Any) -> dict[str,
         ("load", "rag_raw:retrieval=bm25"),
         ("failing", "it=tests.load.systems:FixedTime:fails_at=2"),
     ):
-        common = ("--data", DATA, "--wearers", 2, "--rate", 1500, "--duration", 3, "--out", out / name)
+        common = ("--data", DATA, "--wearers", 2, "--rate", 1500, "--duration", 6, "--out", out / name)
         ran = egostream("load", system, *common, cwd=Path(__file__).parents[2])
         assert ran.code == (0 if name == "load" else 4), ran.err
     write_report(written(out / "processes", loaded()))
@@ -122,7 +121,7 @@ def test_the_table_has_the_numbers_of_the_results(folders: dict[str, Path], look
         machine["python"],
         f"{machine['cores']} of",
         "2 lanes",
-        "for 3 s",
+        "for 6 s",
     ):
         assert fact in facts
 

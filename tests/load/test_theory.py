@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +10,11 @@ import pytest
 
 from consumers.histogram import Histogram
 from consumers.latency import LatencyReport
-from producers.arrivals import Arrivals, Load, offer
-from producers.datasets import read_dataset
+from producers.arrivals import Arrivals, Load
 from simulator.load.single import LoadOptions, execute_load, plan_load
+from tests.load.queues import ONE_EACH, arrivals_s, waits_s
 from tests.load.virtual import run
 
-ONE_EACH = "synthetic:wearers=1,segments_per_day=24,observations_per_segment=1,anchors_per_day=0"
 STEP_US = 2
 """What rounding due times and stamps to a microsecond may come to."""
 
@@ -28,23 +26,6 @@ def loaded(
         data=ONE_EACH, system=f"it=tests.load.systems:FixedTime:{system}", out=out, load=load, drain_s=drain_s
     )
     return run(monkeypatch, partial(execute_load, plan_load(options)))
-
-
-def arrivals_s(kind: Arrivals, per_second: float, count: int) -> list[float]:
-    """When the segments of a lane end: the production schedule."""
-    load = Load(duration_s=count / per_second, arrivals=kind, observations_per_second=per_second, seed=1)
-    offered = offer(read_dataset(ONE_EACH).lifelogs, load)
-    (lifelog,) = offered.lifelogs.values()
-    begin_us = lifelog.segments[0].start_time_us
-    return [(span.end_time_us - begin_us) / 1e6 / offered.rate for span in lifelog.segments]
-
-
-def waits_s(ends_s: list[float], service_s: float) -> list[float]:
-    """Lindley's recursion: how long each waits in a queue with one server."""
-    waits = [0.0]
-    for before, now in pairwise(ends_s):
-        waits.append(max(0.0, waits[-1] + service_s - (now - before)))
-    return waits
 
 
 def test_the_schedule_is_poisson_and_so_waits_are_those_of_an_m_d_1_queue() -> None:

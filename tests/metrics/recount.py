@@ -26,7 +26,7 @@ from simulator.events import (
     VerdictEvent,
 )
 from simulator.intake import decode_records, read_to_end
-from simulator.log.protocol import Log, StoredRecord
+from simulator.log.protocol import Log, StoredRecord, header_of
 from simulator.runfolder import open_run
 from simulator.topics import Topics
 
@@ -35,6 +35,13 @@ async def stored(log: Log, started: RunStartedEvent) -> list[StoredRecord]:
     """All that the endpoint reads."""
     topics = Topics.of(started.run)
     return [record async for record in read_to_end(log, [name for name in topics if name != topics.anchors])]
+
+
+async def said_by_the_end(out: Path) -> int:
+    """How many events are on control up to `run_ended`."""
+    async with open_run(out) as (log, started):
+        records = [record async for record in read_to_end(log, [Topics.of(started.run).control])]
+    return [header_of(record.headers, "kind") for record in records].index(b"run_ended") + 1
 
 
 def recount(started: RunStartedEvent, records: Sequence[StoredRecord]) -> dict[str, Any]:

@@ -70,8 +70,8 @@ def test_the_worst_lanes_come_first() -> None:
     assert [found.stream for found in worst(lanes, 2)] == ["C", "D"]
 
 
-def view_of(fed: list[tuple[object, object]], at_s: float) -> tuple[LiveView, Text]:
-    view = LiveView("loading", 60, 30)
+def view_of(fed: list[tuple[object, object]], at_s: float, *, drain_s: float = 30) -> tuple[LiveView, Text]:
+    view = LiveView("loading", 60, drain_s)
     begun = replace(started("A"), segments={"A": 100})
     gauges = Gauges(begun, view.remembered)
     gauges.feed(begun, ())
@@ -100,6 +100,23 @@ def test_it_shows_where_the_load_stands() -> None:
     assert "DEAD" not in shown
 
 
+def test_once_all_was_due_the_whole_is_never_older_than_its_newest_part() -> None:
+    """Nothing may come after the last segment that would bring it up to date."""
+    ended = ReplayEndedEvent(id="replay/ended", run="run", event_time_us=0, observations=1)
+    fed = [*whole("A", 0, 0, 100_000, 250_000), (ended, stamped(wall_us=NOW_US))]
+    begun = replace(started("A"), segments={"A": 2})
+    view = LiveView("loading", 60, 30)
+    gauges = Gauges(begun, view.remembered)
+    for event, headers in [(begun, ()), *fed]:
+        gauges.feed(event, headers)  # type: ignore[arg-type]  # pairs as `tests.load.test_latency` makes them
+    view.show(gauges.state(NOW_US + 1_000_000))
+    for event, headers in whole("A", 1, 0, 100_000, 750_000):
+        gauges.feed(event, headers)
+    view.show(gauges.state(NOW_US + 1_000_000))
+    (latency,) = [line for line in view.__rich__().plain.splitlines() if line.startswith("latency")]
+    assert re.findall(r"p99 +(\S+ ms)", latency) == ["750.0 ms", "750.0 ms"]
+
+
 def test_what_goes_wrong_is_red() -> None:
     dead = DeadLetterEvent(
         id="dead/run.deltas/0/1",
@@ -124,8 +141,12 @@ def test_what_goes_wrong_is_red() -> None:
 
 def test_it_says_how_long_it_waits_for_what_is_owed() -> None:
     ended = ReplayEndedEvent(id="replay/ended", run="run", event_time_us=0, observations=1)
-    view, _ = view_of([closed("A", 0, 0, 1), (ended, stamped(wall_us=NOW_US))], 2)
-    assert "waits 30 s at most" in view.__rich__().plain
+    fed = [closed("A", 0, 0, 1), (ended, stamped(wall_us=NOW_US))]
+    _, text = view_of([*fed], 2)
+    assert "waits 30 s at most" in text.plain
+    _, text = view_of([*fed], 2, drain_s=0)
+    assert "all was due; waits no longer for what is owed" in text.plain
+    assert " 0 s" not in text.plain
 
 
 @contextmanager

@@ -11,7 +11,20 @@ import msgspec
 
 from adapters.endpoints import Endpoint, Models, ModelSettings
 from adapters.model import Ask, Message
-from tests.models.server import Script, Server
+from tests.models.server import Script, Server, Step
+
+VERDICTS = "tests.models.rules:verdict"
+FAULTS = {
+    "429": Step(does="refuse", status=429),
+    "429 for a while": Step(does="refuse", status=429, retry_after="0.05"),
+    "500": Step(does="refuse", status=500),
+    "503": Step(does="refuse", status=503, retry_after="0"),
+    "cut": Step(does="cut"),
+    "hang": Step(does="hang"),
+    "not_json": Step(does="not_json"),
+    "wrong_shape": Step(does="wrong_shape"),
+    "empty": Step(does="empty"),
+}
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):

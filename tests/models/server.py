@@ -41,7 +41,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What happens to one call. `say`: this text instead of the rule's; `tool_calls`: with these beside it, where it is
     no stream. `refuse` answers with `status`, `message` and `retry_after`; `cut` closes the connection in mid-body;
     `wrong_shape` is JSON that is no completion; `cut_off` and `filtered` are the finish reasons `length` and
-    `content_filter`."""
+    `content_filter`. `held`: nothing is answered before `Server.release`."""
 
     does: Does = "answer"
     say: str | None = None
@@ -50,6 +50,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     message: str = "try later"
     retry_after: str | None = None
     delay_s: float = 0.0
+    held: bool = False
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -101,6 +102,10 @@ class Server:
         """Follow another script from its beginning, and forget what was asked."""
         assert await self._call("POST", "/script", msgspec.json.encode(script)) == b"{}"
 
+    async def release(self) -> None:
+        """Let the calls go on that are held, and those that would be."""
+        assert await self._call("POST", "/release", b"") == b"{}"
+
     async def asked(self) -> list[Asked]:
         """The calls so far, in order of arrival."""
         return msgspec.json.decode(await self._call("GET", "/asked", b""), type=list[Asked])
@@ -109,7 +114,7 @@ class Server:
         import httpx  # not in the server's own process, which starts sooner without
 
         url = self.url.removesuffix("/v1") + path
-        async with httpx.AsyncClient(trust_env=False, verify=False) as client:
+        async with httpx.AsyncClient(trust_env=False, verify=False, timeout=60) as client:
             return (await client.request(method, url, content=body)).content
 
 
@@ -170,6 +175,9 @@ class _Serves:
         if path == "/script":
             self._play = _Play(msgspec.json.decode(content, type=Script))
             return await _answer(writer, 200, {})
+        if path == "/release":
+            self._play.released.set()
+            return await _answer(writer, 200, {})
         if path == "/asked":
             return await _answer(writer, 200, self._play.asked)
         return await self._play.request(path, headers, content, reader, writer)
@@ -180,6 +188,7 @@ class _Play:
 
     def __init__(self, script: Script) -> None:
         self.asked: list[Asked] = []
+        self.released = asyncio.Event()
         self._script = script
         self._rule: Callable[[dict[str, Any]], str] = _echo if script.rule == "echo" else _named(script.rule)
         self._vector: Callable[[str, int], list[float]] = (
@@ -242,6 +251,8 @@ class _Play:
         return Step()
 
     async def _do(self, step: Step, path: str, body: dict[str, Any], writer: asyncio.StreamWriter) -> bool:
+        if step.held:
+            await self.released.wait()
         if step.does == "refuse":
             await asyncio.sleep(step.delay_s)
             headers = {} if step.retry_after is None else {"Retry-After": step.retry_after}

@@ -25,8 +25,6 @@ from tests.models.roles import role_of
 from tests.models.server import Script, Step, scripted_server
 from tests.models.test_runs import DOWN, RULE, configured, ran, verdicts
 
-pytestmark = pytest.mark.timeout(240)
-
 SYSTEMS = ("null", "oracle", "recency")
 TUESDAY, FRIDAY = "2025-12-16 (Tuesday)", "2025-12-19 (Friday)"
 

@@ -5,6 +5,7 @@ All keep each observation as a record, and answer with the letter of the option 
 
 from __future__ import annotations
 
+import copy
 import functools
 import zlib
 from collections.abc import Callable
@@ -101,9 +102,7 @@ class Knowing:
         raise NotImplementedError
 
     def fork(self) -> Self:
-        fork = type(self).__new__(type(self))
-        fork.__dict__.update(self.__dict__)
-        return fork
+        return copy.copy(self)
 
     async def aclose(self) -> None:
         pass

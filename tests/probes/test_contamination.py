@@ -78,9 +78,10 @@ async def test_one_that_lies_about_how_old_its_records_are_is_found_by_the_audit
 @pytest.mark.parametrize("lies", [False, True])
 async def test_an_attached_agent_that_peeks_online_is_buried_or_found(tmp_path: Path, lies: bool) -> None:
     log = str(tmp_path / "shared.db")
-    more = {"systems": ("null",), "attached": (LABEL,), "answer_timeout_s": 1.0, "log": log}
+    # what is refused is waited for, and what is taken may come late
+    more = {"systems": ("null",), "attached": (LABEL,), "answer_timeout_s": 60.0 if lies else 5.0, "log": log}
     options = options_for(tmp_path / "run", data=ONLINE, **more)
-    with anyio.fail_after(60):
+    with anyio.fail_after(100):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(execute, plan_run(options))
             await PeekingAgent(lies=lies).run(log)
@@ -98,9 +99,9 @@ async def test_an_attached_agent_that_peeks_online_is_buried_or_found(tmp_path: 
         assert found == {("future_record", "3")}
         return
     assert history.findings == ()
-    assert {(v.outcome, v.reason) for v in peeked} == {("unjudged", "no R1 within 1 s")}
+    assert {(v.outcome, v.reason) for v in peeked} == {("unjudged", "no R1 within 5 s")}
     letters = [letter.reason for letter in history.of(DeadLetterEvent)]
     assert len(letters) == len(peeked)
     assert all("which is newer than the task" in reason for reason in letters)
     closed = [c for c in history.of(TrajectoryClosedEvent) if c.trajectory in {v.trajectory for v in peeked}]
-    assert {c.reason for c in closed} == {"no R1 within 1 s"}
+    assert {c.reason for c in closed} == {"no R1 within 5 s"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.events import DeltaEvent, Gold, Metric, ProbeEvent, ProbeMetric, VerdictEvent
+from simulator.events import Gold, Metric, ProbeEvent, ProbeMetric, VerdictEvent
 from tests.protocols.scripted import END_US, LANE
 
 
@@ -32,19 +32,6 @@ def probe_of(
         gold=gold or Gold(answer="gold answer", option="B", segments=(3,), memories=("gold memory",)),
         groups={"type": "x"},
         metrics=tuple(metrics),
-    )
-
-
-def delta_of(probe: ProbeEvent, lane: str = LANE, error: str | None = None) -> DeltaEvent:
-    return DeltaEvent(
-        id=f"{lane}/delta/{probe.segment}",
-        run="run",
-        stream=probe.stream,
-        lane=lane,
-        segment=probe.segment,
-        event_time_us=probe.event_time_us,
-        as_of=probe.segment,
-        error=error,
     )
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+import msgspec
+import pytest
+
+from simulator.errors import InvariantError
 from simulator.events import (
     AnchorEvent,
     AnchorTask,
@@ -15,12 +20,14 @@ from simulator.events import (
     FeedbackEvent,
     Outcome,
     ResponseEvent,
+    Subject,
     TaskEvent,
     TrajectoryEvent,
     VerdictEvent,
 )
 from simulator.protocols.streammembench import AnchorTrajectory
-from simulator.protocols.trajectory import Input
+from simulator.protocols.subjects import AnyTrajectory
+from simulator.protocols.trajectory import Input, common_of
 
 END_US = 1_755_302_700_000_000
 LANE = "rag_raw@A1_JAKE"
@@ -44,7 +51,7 @@ def anchor_of(stream: str = "A1_JAKE", segment: int = 9, number: int = 0) -> Anc
     )
 
 
-def delta_of(anchor: AnchorEvent, lane: str = LANE, error: str | None = None) -> DeltaEvent:
+def delta_of(anchor: Subject, lane: str = LANE, error: str | None = None) -> DeltaEvent:
     return DeltaEvent(
         id=f"{lane}/delta/{anchor.segment}",
         run="run",
@@ -65,14 +72,7 @@ def response_to(event: TrajectoryEvent, error: str | None = None) -> ResponseEve
         phase = "R1" if event.phase == "T1" else "R2"
     name = phase if arm == "committed" else f"{phase}-{arm}"
     return ResponseEvent(
-        id=f"{event.trajectory}/{name}",
-        run=event.run,
-        stream=event.stream,
-        lane=event.lane,
-        event_time_us=event.event_time_us,
-        as_of=event.as_of,
-        causes=(event.id,),
-        trajectory=event.trajectory,
+        **common_of(event, event.trajectory, name),
         step=event.step + 1,
         phase=phase,
         arm=arm,
@@ -83,14 +83,7 @@ def response_to(event: TrajectoryEvent, error: str | None = None) -> ResponseEve
 
 def committed_to(event: CommitEvent, error: str | None = None) -> CommittedEvent:
     return CommittedEvent(
-        id=f"{event.trajectory}/committed",
-        run=event.run,
-        stream=event.stream,
-        lane=event.lane,
-        event_time_us=event.event_time_us,
-        as_of=event.as_of,
-        causes=(event.id,),
-        trajectory=event.trajectory,
+        **common_of(event, event.trajectory, "committed"),
         step=event.step + 1,
         error=error,
     )
@@ -159,3 +152,13 @@ def run_through(
         gave += out
         waiting += [answer for given in out for answer in answers(fate, lane, anchor, given)]
     return trajectory, took, gave
+
+
+def refuses_each(trajectory: AnyTrajectory, wrong: Iterable[Event]) -> None:
+    """What it can't take it names, and stays as it was."""
+    before = msgspec.json.encode(trajectory)
+    for event in wrong:
+        with pytest.raises(InvariantError) as refused:
+            trajectory.feed(event)
+        assert event.id in refused.value.events
+        assert msgspec.json.encode(trajectory) == before

@@ -32,6 +32,7 @@ from tests.protocols.scripted import (
     answers,
     delta_of,
     ieu_of,
+    refuses_each,
     response_to,
     run_through,
 )
@@ -195,12 +196,7 @@ def test_what_cannot_be_right_is_refused_with_its_ids() -> None:
         replace(verdict, feedback=None),
         replace(verdict, feedback=FeedbackDraft(type="revise", text="no")),
     ]
-    before = msgspec.json.encode(trajectory)
-    for event in wrong:
-        with pytest.raises(InvariantError) as refused:
-            trajectory.feed(event)
-        assert event.id in refused.value.events
-        assert msgspec.json.encode(trajectory) == before
+    refuses_each(trajectory, wrong)
 
 
 def test_a_failed_r1_that_was_judged_is_refused() -> None:

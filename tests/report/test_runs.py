@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from adapters.foreign.catalogue import catalogue
 from consumers.audit import Certificate
 from simulator.report.overview import overview
 from simulator.report.render import render
@@ -172,6 +173,16 @@ async def test_what_is_not_to_be_compared_is_said(runs: Runs) -> None:
         "bm25 is not the same system in all runs, so its row is not that of one system: APM: bm25; other: "
         "rag_raw:retrieval=bm25.",
     )
+
+
+async def test_a_checkout_that_was_not_as_measured_is_warned_of(runs: Runs) -> None:
+    (run,) = (await read_overview([str(runs.folders["apm"])])).runs
+    known = catalogue()["amem"]
+    ran = f"{known.implementation}, source 0123456789ab{known.unlike}"
+    shown = overview([replace(run, identity={**run.identity, "implementation.mine": ran})])
+    assert [warning.partition(" that ")[0] for warning in shown.warnings] == [
+        "APM: mine ran from a checkout of A-Mem"
+    ]
 
 
 async def test_runs_of_one_benchmark_are_numbered(runs: Runs, tmp_path: Path) -> None:

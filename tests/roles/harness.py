@@ -93,7 +93,7 @@ async def run_all(
         isolation=isolation,
         max_ahead=started.limits.segments_ahead,
         max_unreleased=started.limits.unreleased_segments,
-        stall_timeout_s=60,
+        stall_timeout_s=100,
     )
     recorder = Recorder.for_run(started)
     async with SqliteLog.open(folder / "log.db") as log:
@@ -103,7 +103,7 @@ async def run_all(
         if before is not None:
             await before(log, started)
         calls = CallLimit(started.limits.calls_in_flight)
-        with anyio.fail_after(60):
+        with anyio.fail_after(110):
             async with anyio.create_task_group() as roles:
                 for label, open_memory in memories.items():
                     agent = partial(run_agent, calls=calls, call_timeout_s=call_timeout_s)
@@ -111,5 +111,5 @@ async def run_all(
                 roles.start_soon(partial(run_judges, calls=calls), log, started, panel)
                 lifelogs = list(dataset.lifelogs.values())
                 roles.start_soon(replay, log, recorder, lifelogs, Clock(0, float("inf")), options)
-                await conduct(log, started, stall_timeout_s=30)
+                await conduct(log, started, stall_timeout_s=100)
         return await History.read(log, RUN)

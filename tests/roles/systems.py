@@ -4,6 +4,7 @@ in every way that somebody else's code can."""
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import math
 from collections.abc import Awaitable, Callable
@@ -36,9 +37,7 @@ class Ledger:
         return self._keep(f"commit {interaction.id}", text, interaction.event_time_us)
 
     def fork(self) -> Self:
-        fork = type(self).__new__(type(self))
-        fork.__dict__.update(self.__dict__)
-        return fork
+        return copy.copy(self)
 
     async def aclose(self) -> None:
         self.records = ()

@@ -64,7 +64,7 @@ async def test_cancelled_copy_stops_at_the_file_it_is_at(
     def slow(source: Path, target: Path) -> None:
         copied.append(source)
         began.set()
-        assert copying.wait(10)
+        assert copying.wait(60)
 
     def watched(*arguments: Any) -> None:
         whole(*arguments)
@@ -74,8 +74,8 @@ async def test_cancelled_copy_stops_at_the_file_it_is_at(
     monkeypatch.setattr(directories, "_copy", watched)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(copy_directory, source, tmp_path / "target")
-        assert await anyio.to_thread.run_sync(began.wait, 10)
+        assert await anyio.to_thread.run_sync(began.wait, 60)
         tasks.cancel_scope.cancel()
     copying.set()
-    assert await anyio.to_thread.run_sync(done.wait, 10)
+    assert await anyio.to_thread.run_sync(done.wait, 60)
     assert len(copied) == 1

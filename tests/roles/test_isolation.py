@@ -160,7 +160,7 @@ def folders(path: Path) -> int:
     return sum(1 for _ in path.iterdir())
 
 
-def lane_on(folder: Path, kind: type[Any], timeout_s: float = 30.0, **options: Any) -> Lane:
+def lane_on(folder: Path, kind: type[Any], **options: Any) -> Lane:
     """A lane of that kind; its folders lie in `folder`."""
 
     def open_at(lane: str, stream: str, directory: Path) -> Any:
@@ -169,7 +169,7 @@ def lane_on(folder: Path, kind: type[Any], timeout_s: float = 30.0, **options: A
     means = kind.capabilities.fork if hasattr(kind, "capabilities") else "fork"
     isolating = None if means == "fork" else Isolating(means, folder, open_at)
     memory = open_at(LANE, "A", new_folder(folder))
-    return Lane(LANE, "A", "run", memory, "branch", timeout_s, None, isolating)
+    return Lane(LANE, "A", "run", memory, "branch", 30.0, None, isolating)
 
 
 async def ingest(lane: Lane, *segments: int) -> None:
@@ -241,12 +241,15 @@ async def test_memory_that_can_t_be_flushed_in_time_fails_that_trajectory_alone(
                 await anyio.sleep_forever()
             await super().flush()
 
-    lane = lane_on(tmp_path, Hanging, timeout_s=2.0)
+    lane = lane_on(tmp_path, Hanging)
     await ingest(lane, 0)
-    assert (await lane.answer_task(task())).error == "copy failed: TimeoutError: nothing after 2 s"
+    homes = lane._brancher._homes  # type: ignore[attr-defined]  # it copies
+    homes.timeout_s = 0.2  # only where it hangs: whatever else there is may take long here
+    assert (await lane.answer_task(task())).error == "copy failed: TimeoutError: nothing after 0.2 s"
     await ingest(lane, 1)
     late = await lane.answer_task(task(trajectory=f"{LANE}/s0/e1"))
-    assert late.error == "copy failed: TimeoutError: nothing after 2 s"
+    assert late.error == "copy failed: TimeoutError: nothing after 0.2 s"
+    homes.timeout_s = 30.0
     assert (await lane.answer_task(task(segment=1, trajectory=f"{LANE}/s1/e0"))).error is None
     await lane.aclose()
     assert folders(tmp_path) == 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
 from typing import IO
@@ -30,6 +32,10 @@ LABEL = "slow"
 SYSTEM = f"{LABEL}=tests.workers.slow_memory:SlowMemory"
 DATA = "synthetic:seed=5,wearers=4,segments_per_day=30,observations_per_segment=6,anchors_per_day=12"
 """9,000 s of life in four partitions, so that two agents and two judges have two each."""
+
+
+PATIENCE_S = 120.0
+"""It ends a hang, and measures nothing: each of ten processes may have a tenth of a core."""
 
 
 def environment() -> dict[str, str]:
@@ -87,11 +93,11 @@ class Fleet:
                     f"{name} ended with {code}: {self.said(name)[-3000:]}"
                 )
 
-    def wait(self, *names: str, deadline_s: float) -> None:
+    def wait(self, *names: str, deadline_s: float = PATIENCE_S) -> None:
         """Until these have ended by themselves, and well."""
         self.wait_for(lambda: all(name in self.ended for name in names), deadline_s)
 
-    def wait_for(self, condition: Callable[[], bool], deadline_s: float) -> None:
+    def wait_for(self, condition: Callable[[], bool], deadline_s: float = PATIENCE_S) -> None:
         """Until it holds; fails when a process ends badly, or after `deadline_s`, naming who still runs."""
         ends_s = time.monotonic() + deadline_s
         while not condition():
@@ -173,12 +179,33 @@ def torment(processes: Fleet, rng: Random, kills: int, *, longest_s: float = 2.0
     processes.start(*down)
 
 
-def published(out: Path) -> int:
-    """How many observations of a run are in its log; 0 before it began."""
+def stop(process: subprocess.Popen[bytes], log: str) -> None:
+    """SIGSTOP, but not within a transaction on a file: so stopped, it would keep everybody else from writing until it
+    goes on."""
+    process.send_signal(signal.SIGSTOP)
+    while "://" not in log and not _writable(log):
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.01)
+        process.send_signal(signal.SIGSTOP)
+
+
+def _writable(path: str) -> bool:
+    """Whether the file's write lock can be had by somebody, in time enough for those at work to let it go."""
+    with closing(sqlite3.connect(path, timeout=5, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+    return True
+
+
+def published(out: Path, topic: str = "observations") -> int:
+    """How many observations (or what else) of a run are in its log; 0 before it began."""
 
     async def count() -> int:
         async with open_run(out) as (log, started):
-            return sum((await log.end_offsets([Topics.of(started.run).observations])).values())
+            return sum((await log.end_offsets([getattr(Topics.of(started.run), topic)])).values())
 
     return anyio.run(count) if (out / NOTE_NAME).exists() else 0
 

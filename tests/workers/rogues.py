@@ -23,9 +23,11 @@ from simulator.events import (
     RunStartedEvent,
     SegmentClosedEvent,
     TaskEvent,
+    TrajectoryClosedEvent,
+    VerdictEvent,
     encode,
 )
-from simulator.intake import decode_records
+from simulator.intake import decode_records, read_events
 from simulator.log.protocol import Log, Record
 from simulator.topics import Recorder, Topics
 from simulator.workers import run_on
@@ -44,7 +46,7 @@ class Behaved:
 
     async def run(self, url: str) -> None:
         """Take part in the run of a log, until it ends."""
-        async with run_on(url, "any", 30) as (self.log, self.started):
+        async with run_on(url, "any", 60) as (self.log, self.started):
             self.recorder = Recorder.for_run(self.started)
             self.topics = Topics.of(self.started.run)
             async with (
@@ -158,19 +160,39 @@ class Deaf(Behaved):
 
 
 class Late(Behaved):
-    """Answers long after it was asked."""
+    """Answers once it is not waited for any more, and the judge knows that, too."""
 
-    delay_s = 2.5
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, Event] = {}
+
+    def answer(self, event: Event) -> Event | None:
+        if isinstance(event, TrajectoryClosedEvent):
+            return self.kept.pop(event.trajectory, None)
+        return super().answer(event)
 
     async def reply(self, event: Event, answer: Event) -> None:
-        if isinstance(answer, DeltaEvent):
+        if isinstance(event, TrajectoryClosedEvent):
+            self.tasks.start_soon(self._once_unjudged, event.trajectory, answer)
+        elif isinstance(event, SegmentClosedEvent):
             await self.write(answer)
-        else:
-            self.tasks.start_soon(self._later, answer)
+        elif isinstance(answer, ResponseEvent | CommittedEvent):
+            self.kept[answer.trajectory] = answer
 
-    async def _later(self, answer: Event) -> None:
-        await anyio.sleep(self.delay_s)
+    async def _once_unjudged(self, trajectory: str, answer: Event) -> None:
+        while not await self._is_unjudged(trajectory):  # noqa: ASYNC110  # it is the log that moves
+            await anyio.sleep(0.1)
         await self.write(answer)
+
+    async def _is_unjudged(self, trajectory: str) -> bool:
+        async for event, _ in read_events(self.log, self.started.run, [self.topics.verdicts]):
+            if (
+                isinstance(event, VerdictEvent)
+                and event.trajectory == trajectory
+                and event.outcome == "unjudged"
+            ):
+                return True
+        return False
 
 
 class Twice(Behaved):

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 import zlib
+from pathlib import Path
 
 import anyio
+from msgspec.structs import replace
 
 from adapters.memory import Answer, Delta, Interaction, LaneContext, Request, Segment
 from tests.roles.systems import Ledger
+
+OPEN_SEGMENTS = 4
+"""Of a gated memory."""
 
 
 class SlowMemory(Ledger):
@@ -43,3 +49,33 @@ class SlowMemory(Ledger):
     def _spoil(self, what: str, one_in: int) -> None:
         if self.spoilt and zlib.crc32(what.encode()) % one_in == 0:
             raise RuntimeError(f"{what}: spoilt")
+
+
+class Restless(SlowMemory):
+    """Its records have other ids each time, and its answers don't say what they rest on: so nothing but its deltas
+    shows that a lane that was rebuilt has another memory."""
+
+    async def answer(self, request: Request) -> Answer:
+        return replace(await super().answer(request), retrieved=())
+
+    def _keep(self, name: str, text: str, event_time_us: int) -> Delta:
+        return super()._keep(f"{name}/{uuid.uuid4()}", text, event_time_us)
+
+
+class Gated(SlowMemory):
+    """Does not ingest its fifth segment before there is the file `gate`; that it waits, another beside it says."""
+
+    def __init__(self, context: LaneContext, *, gate: str, ms: int = 20) -> None:
+        super().__init__(context, ms=ms)
+        self.gate = Path(gate)
+
+    async def ingest(self, segment: Segment) -> Delta:
+        if segment.segment == OPEN_SEGMENTS and not self.gate.exists():
+            self.gate.with_name(f"{self.gate.name}.{segment.stream}").touch()
+            while not self.gate.exists():  # noqa: ASYNC110 - another process makes it
+                await anyio.sleep(0.05)
+        return await super().ingest(segment)
+
+
+class GatedRestless(Restless, Gated):
+    """Both."""

@@ -22,6 +22,7 @@ from tests.workers.fleet import (
     fleet,
     history_of,
     log_findings,
+    published,
     run_of,
     undisturbed,
 )
@@ -77,7 +78,7 @@ def attached_run(folder: Path, log: str, kills: int, system: str = CLASS) -> Non
             processes.sleep(2.0)
             processes.kill("mine")
             processes.start("mine")
-        processes.wait("run", "mine", deadline_s=80)
+        processes.wait("run", "mine")
     verdicts = (out / VERDICTS_NAME).read_bytes()
     assert without_run(verdicts, run_of(out)) == without_run(expected, run_of(folder / "here"))
     assert log_findings(log, run_of(out)) == ()
@@ -96,11 +97,11 @@ def test_one_that_is_killed_and_not_attached_again_is_given_up(tmp_path: Path) -
     with fleet(tmp_path, commands) as processes:
         processes.ends_with["run"] = 4
         processes.start("run")
-        processes.wait_for(lambda: log_path(out).exists(), deadline_s=30)
+        processes.wait_for(lambda: log_path(out).exists())
         processes.start("mine")
-        processes.sleep(4.0)
+        processes.wait_for(lambda: published(out) > 0)  # it is ready
         processes.kill("mine")
-        processes.wait("run", deadline_s=60)
+        processes.wait("run")
     history = history_of(log, run_of(out))
     assert {failed.lane for failed in history.of(LaneFailedEvent)} == {
         f"mine@{stream}" for stream in history.started.streams

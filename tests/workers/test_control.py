@@ -13,12 +13,20 @@ import pytest
 from simulator.events import ObservationEvent
 from simulator.runfolder import VERDICTS_NAME, open_run
 from tests.history import History
-from tests.workers.fleet import EGOSTREAM, Fleet, environment, fleet, published, undisturbed
+from tests.workers.fleet import (
+    EGOSTREAM,
+    PATIENCE_S,
+    Fleet,
+    environment,
+    fleet,
+    published,
+    undisturbed,
+)
 
 DATA = "synthetic:seed=6,wearers=2,segments_per_day=24,observations_per_segment=20,anchors_per_day=4"
 OBSERVATIONS = 2 * 24 * 20
-RATE = 120
-"""A minute of real time for the whole of it."""
+RATE = 60
+"""Two minutes of real time for the whole of it: many more than it takes to say that it shall pause."""
 
 
 def egostream(*args: object) -> str:
@@ -27,7 +35,7 @@ def egostream(*args: object) -> str:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
@@ -45,18 +53,16 @@ def read(out: Path) -> History:
 def steer(processes: Fleet, name: str, out: Path) -> None:
     """Pause, go on, and go on faster, from this process."""
     processes.start(name)
-    processes.wait_for(lambda: published(out) > 20, deadline_s=60)
+    processes.wait_for(lambda: published(out) > 20)
     egostream("ctl", out, "pause")
     before = -1
-    while before != (before := published(out)):  # it has heard
-        processes.sleep(1.0)
-    processes.sleep(1.5)
-    assert published(out) == before
+    while before != (before := published(out)):  # until it has heard, there are some twenty more each time
+        processes.sleep(2.5)
     assert before < OBSERVATIONS
     egostream("ctl", out, "resume")
-    processes.wait_for(lambda: published(out) > before, deadline_s=30)
+    processes.wait_for(lambda: published(out) > before)
     egostream("ctl", out, "rate", "inf")
-    processes.wait(name, deadline_s=60)
+    processes.wait(name)
 
 
 def check_gapless(history: History) -> None:

@@ -36,7 +36,7 @@ def probes_in_processes(folder: Path, log: str, kills: int = 0) -> None:
     with fleet(folder, workers(log, out, *ASKED, data=DATA, rate=rate)) as processes:
         processes.start(*processes.commands)
         if kills:
-            processes.wait_for(lambda: published(out) > 0, deadline_s=60)
+            processes.wait_for(lambda: published(out) > 0)
             torment(processes, Random(seed), kills, longest_s=1.0)
             hurry(processes)
         check(processes, log, out, expected)
@@ -59,11 +59,11 @@ def test_a_run_of_probes_that_is_killed_and_begun_again_says_the_same(tmp_path: 
         processes.ends_with["run"] = 4
         for kill in range(3):
             processes.start("run")
-            processes.wait_for(lambda: published(out) > 0 or "run" in processes.ended, deadline_s=60)
+            processes.wait_for(lambda: published(out) > 0 or "run" in processes.ended)
             processes.sleep(rng.uniform(0.3, 1.2))
             assert "run" in processes.running, f"it ended before kill {kill + 1}"
             processes.kill("run")
         processes.start("run")
-        processes.wait("run", deadline_s=90)
+        processes.wait("run")
     assert (out / VERDICTS_NAME).read_bytes() == expected
     assert log_findings(str(log_path(out)), run_of(out)) == ()

@@ -18,7 +18,7 @@ from simulator.intake import decode_records, read_to_end
 from simulator.log import open_log
 from simulator.topics import Topics
 from tests.conftest import ROOT
-from tests.workers.fleet import EGOSTREAM, environment
+from tests.workers.fleet import EGOSTREAM, PATIENCE_S, environment, stop
 
 DATA = "synthetic:seed=6,wearers=2,segments_per_day=24,observations_per_segment=20"
 OBSERVATIONS = 2 * 24 * 20
@@ -59,7 +59,7 @@ def events(log: str, run: str) -> list[object]:
 
 
 def wait_for(condition: Callable[[], bool], *running: subprocess.Popen[bytes]) -> None:
-    ends_s = time.monotonic() + 90
+    ends_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert all(process.poll() in (None, 0) for process in running)
         assert time.monotonic() < ends_s
@@ -83,7 +83,7 @@ def stopped_and_continued(folder: Path, log: str, run: str, command: Callable[[i
         at_work, standing_by = first, second
         for _ in range(3):
             time.sleep(1)
-            at_work.send_signal(signal.SIGSTOP)
+            stop(at_work, log)
             time.sleep(0.5)  # what it had sent arrives
             before = len(observations(log, run))
             assert before < OBSERVATIONS
@@ -120,7 +120,7 @@ def test_on_a_file(tmp_path: Path, trial: Callable[..., None]) -> None:
             await opened.create_topics(Topics.of(RUN).partitions(1))
 
     anyio.run(make)
-    trial(tmp_path, log, RUN, lambda _: [sys.executable, "-m", "tests.workers.replayer", log, "400"])
+    trial(tmp_path, log, RUN, lambda _: [sys.executable, "-m", "tests.workers.replayer", log, "250"])
 
 
 def replay_command(log: str, out: Path, rate: float) -> list[str]:

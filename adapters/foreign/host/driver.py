@@ -25,7 +25,7 @@ class Settings(NamedTuple):
     """How a memory is opened. `directory`: of this memory alone; all that it writes goes in there. `base_url`: of an
     OpenAI-compatible server, this memory's own; any key will do. `model`, `embedder`: what calls name there, and
     `dimensions` the length of the embedder's vectors. `source`: a checkout, of a system that is on no registry.
-    `options`: the user's, for this system."""
+    `options`: the user's, for this system; each is one that the catalogue has, and what it may be there."""
 
     directory: Path
     base_url: str

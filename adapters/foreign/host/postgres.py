@@ -28,6 +28,7 @@ START_S: Final = 60.0
 _STOP_S: Final = 4.0
 _LONGEST_SOCKET: Final = 100
 _SOCKET: Final = ".s.PGSQL.5432"
+_OPEN_FILES: Final = Path("/proc/self/fd")
 _LOCK: Final = threading.Lock()
 _SETTINGS: Final = {
     "listen_addresses": "",
@@ -92,18 +93,24 @@ class Server:
             if process.returncode:
                 raise RuntimeError(f"PostgreSQL's initdb failed: {said}")
         self._own_sockets = ""
-        self.host = str(folder)
+        self._open_folder: int | None = None
+        self.host = sockets = str(folder)
         if len(os.fsencode(folder / _SOCKET)) > _LONGEST_SOCKET:  # a socket's address has little room
-            self.host = self._own_sockets = tempfile.mkdtemp(prefix="egostream-", dir="/tmp")
+            if _OPEN_FILES.is_dir():  # so a server that is killed leaves nothing outside of its folder
+                self._open_folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+                self.host, sockets = str(_OPEN_FILES / str(self._open_folder)), "."
+            else:
+                self.host = self._own_sockets = sockets = tempfile.mkdtemp(prefix="egostream-", dir="/tmp")
         options = [f"-c{name}={value}" for name, value in _SETTINGS.items()]
-        command = _command("postgres", "-D", str(folder), f"-cunix_socket_directories={self.host}", *options)
+        command = _command("postgres", "-D", str(folder), f"-cunix_socket_directories={sockets}", *options)
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sys.stderr)
         atexit.register(self.close)
         self._wait()
 
     def create(self, database: str, like: str | None = None) -> None:
         """A new database, empty or a copy of one that nobody is connected to."""
-        self._run(f'CREATE DATABASE "{database}"' + (f' TEMPLATE "{like}"' if like else ""))
+        statement = f'CREATE DATABASE "{database}" STRATEGY FILE_COPY'  # by default it would log each page
+        self._run(statement + (f' TEMPLATE "{like}"' if like else ""))
 
     def drop(self, database: str) -> None:
         """Delete a database, whoever is connected to it."""
@@ -117,6 +124,9 @@ class Server:
             self._process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
+        if self._open_folder is not None:
+            os.close(self._open_folder)
+            self._open_folder = None
         if self._own_sockets:
             for left in Path(self._own_sockets).iterdir():
                 left.unlink(missing_ok=True)

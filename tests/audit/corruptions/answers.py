@@ -14,17 +14,13 @@ from tests.audit.corruptions.common import (
     Corruption,
     answer,
     rests_on,
+    rests_on_later,
 )
 from tests.audit.forgery import Forgery
 
 
 def from_a_newer_segment(log: Forgery) -> str:
-    response = log.one(
-        ResponseEvent,
-        lambda r: bool(log.all(DeltaEvent, lambda d: d.lane == r.lane and d.segment > (r.as_of or 0))),
-    )
-    later = log.one(DeltaEvent, lambda d: d.lane == response.lane and d.segment > (response.as_of or 0))
-    return rests_on(log, response, later.records[0], event_time_us=response.event_time_us)
+    return rests_on_later(log)
 
 
 def newer_than_the_task(log: Forgery) -> str:

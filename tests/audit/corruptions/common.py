@@ -43,6 +43,16 @@ def rests_on(log: Forgery, response: ResponseEvent, record: MemoryRecord, **fiel
     return log.change(response, retrieved=(replace(found, **fields),)).id  # type: ignore[arg-type]  # names of fields
 
 
+def rests_on_later(log: Forgery) -> str:
+    """A response on a record of a later segment, whose time would have been right."""
+    response = log.one(
+        ResponseEvent,
+        lambda r: bool(log.all(DeltaEvent, lambda d: d.lane == r.lane and d.segment > (r.as_of or 0))),
+    )
+    later = log.one(DeltaEvent, lambda d: d.lane == response.lane and d.segment > (response.as_of or 0))
+    return rests_on(log, response, later.records[0], event_time_us=response.event_time_us)
+
+
 def revised(log: Forgery) -> FeedbackEvent:
     return log.one(FeedbackEvent, lambda f: f.type == "revise")
 

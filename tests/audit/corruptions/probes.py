@@ -24,7 +24,8 @@ from simulator.events import (
     Vote,
 )
 from simulator.protocols.subjects import RATES
-from tests.audit.corruptions.common import Corruption, answer, rests_on
+from simulator.protocols.trajectory import common_of
+from tests.audit.corruptions.common import Corruption, answer, rests_on, rests_on_later
 from tests.audit.forgery import Forgery
 
 
@@ -81,12 +82,7 @@ def answer_at_another_time(log: Forgery) -> str:
 
 
 def rests_on_a_newer_segment(log: Forgery) -> str:
-    response = log.one(
-        ResponseEvent,
-        lambda r: bool(log.all(DeltaEvent, lambda d: d.lane == r.lane and d.segment > (r.as_of or 0))),
-    )
-    later = log.one(DeltaEvent, lambda d: d.lane == response.lane and d.segment > (response.as_of or 0))
-    return rests_on(log, response, later.records[0], event_time_us=response.event_time_us)
+    return rests_on_later(log)
 
 
 def rests_on_what_is_newer_than_the_question(log: Forgery) -> str:
@@ -120,14 +116,7 @@ def no_answer(log: Forgery) -> str:
 def commit_of_a_probe(log: Forgery) -> str:
     response = answer(log)
     commit = CommitEvent(
-        id=f"{response.trajectory}/commit",
-        run=response.run,
-        stream=response.stream,
-        event_time_us=response.event_time_us,
-        as_of=response.as_of,
-        causes=(response.id,),
-        lane=response.lane,
-        trajectory=response.trajectory,
+        **common_of(response, response.trajectory, "commit"),
         step=4,
         interaction=(Turn(role="user", text="remember that"),),
     )
@@ -138,14 +127,7 @@ def commit_of_a_probe(log: Forgery) -> str:
 def feedback_to_a_probe(log: Forgery) -> str:
     response = answer(log)
     feedback = FeedbackEvent(
-        id=f"{response.trajectory}/F",
-        run=response.run,
-        stream=response.stream,
-        event_time_us=response.event_time_us,
-        as_of=response.as_of,
-        causes=(response.id,),
-        lane=response.lane,
-        trajectory=response.trajectory,
+        **common_of(response, response.trajectory, "F"),
         step=2,
         type="affirm",
         text="fine",

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from simulator.events import (
     DeltaEvent,
+    LaneRebuiltEvent,
     ObservationEvent,
     ReplayEndedEvent,
     SegmentClosedEvent,
@@ -127,6 +128,39 @@ def delta_newer_than_its_segment(log: Forgery) -> str:
     return log.change(delta, records=(record,)).id
 
 
+def rebuilt(log: Forgery, **fields: object) -> str:
+    delta = late_delta(log)
+    said = LaneRebuiltEvent(
+        id=f"{delta.lane}/rebuilt/1",
+        run=delta.run,
+        stream=delta.stream,
+        event_time_us=delta.event_time_us,
+        as_of=delta.segment,
+        causes=(delta.id,),
+        lane=delta.lane,
+        rebuild=1,
+        segments=2,
+    )
+    said = replace(said, **fields)  # type: ignore[arg-type]  # names of fields
+    log.append(said)
+    return said.id
+
+
+def rebuilt_to_another_memory(log: Forgery) -> str:
+    delta = late_delta(log)
+    name = f"{delta.lane}/rebuilt/1"
+    assert rebuilt(log, id=f"{name}/differs", difference="record 1 of 1 has another id") == f"{name}/differs"
+    return delta.id
+
+
+def rebuilt_from_more_than_there_is(log: Forgery) -> str:
+    return rebuilt(log, segments=17)
+
+
+def rebuilt_and_called_otherwise(log: Forgery) -> str:
+    return rebuilt(log, difference="record 1 of 1 has another id")
+
+
 CORRUPTIONS: list[tuple[str, Corruption]] = [
     ("seq_order", swap_two_observations),
     ("seq_gap", drop_an_observation),
@@ -147,4 +181,7 @@ CORRUPTIONS: list[tuple[str, Corruption]] = [
     ("delta_time", delta_at_another_time),
     ("delta_early", delta_before_its_segment_closed),
     ("delta_newer", delta_newer_than_its_segment),
+    ("rebuilt_otherwise", rebuilt_to_another_memory),
+    ("rebuilt_of_nothing", rebuilt_from_more_than_there_is),
+    ("id", rebuilt_and_called_otherwise),
 ]

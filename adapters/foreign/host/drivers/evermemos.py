@@ -2,19 +2,21 @@
 a model narrates, with atomic facts and a profile, in Markdown files that SQLite and LanceDB index.
 
 It takes its root, models and state from its process, so each memory that is used has a process of its own. One is
-started by the first call that needs it and ended by the first fork, so that what is only kept has none.
+started by the first call that needs it and ended by the first fork, so that what is only kept has none. To import
+EverOS takes far longer than to open it, so on Linux they are forked from a process that has, and did nothing else.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import selectors
 import shutil
+import socket
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -23,10 +25,10 @@ from ..patching import SPEAKERS, pieces, unit_of
 
 CALL_S: Final = 900.0
 STOP_S: Final = 60.0
-_METHODS: Final = ("hybrid", "vector", "keyword")
 _PROGRAM: Final = Path(__file__).parents[1] / "everos_process.py"
 _STRATEGIES: Final = ("extract_atomic_facts", "trigger_profile_clustering", "extract_user_profile")
 _USER: Final = "user"
+_FORKS: Final = sys.platform == "linux"  # elsewhere, what is imported may not bear it
 
 
 class EverMemOS:
@@ -36,18 +38,18 @@ class EverMemOS:
 
     def __init__(self, settings: Settings, origin: EverMemOS | None = None) -> None:
         self._unit = unit_of(settings)
-        self._method = str(settings.options.get("method", _METHODS[0]))
-        if self._method not in _METHODS:
-            raise ValueError(f"method must be {', '.join(_METHODS)}, not {self._method!r}")
+        self._method = str(settings.options.get("method", "hybrid"))
         self._settings = settings
         self._root = settings.directory / "everos"
         self._held: dict[str, Held] = {}
         self._sessions = 0
-        self._process: subprocess.Popen[bytes] | None = None
-        if origin is not None:
+        self._process: _Process | None = None
+        if origin is None:
+            _parent.prepare(settings.dimensions)
+        else:
             self._held, self._sessions = dict(origin._held), origin._sessions
             if origin._root.exists():
-                shutil.copytree(origin._root, self._root, ignore=shutil.ignore_patterns("*.lock"))
+                shutil.copytree(origin._root, self._root, ignore=_left_behind)
 
     def ingest(self, messages: Sequence[Message], event_time_us: int) -> None:
         """A session for each piece, whose end is said at once, and all that follows from it."""
@@ -88,33 +90,24 @@ class EverMemOS:
     def close(self) -> None:
         """End its process."""
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+            self._process.close()
             self._process = None
 
     def _stop(self) -> None:
         """Let its process write all that it holds, and end."""
-        if self._process is None:
-            return
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(STOP_S)
-        finally:
+        if self._process is not None:
+            self._process.shut_down()
             self.close()
 
     def _call(self, do: str, now_us: int, **arguments: Any) -> Any:
         process = self._process = self._process or self._start()
-        assert process.stdin is not None
-        request = json.dumps({"do": do, "now_us": now_us, **arguments})
-        process.stdin.write(request.encode() + b"\n")
-        process.stdin.flush()
-        answer = json.loads(_line(process) or '{"failed": "its process ended"}')
-        if "failed" in answer:
-            raise RuntimeError(answer["failed"])
-        return answer["said"]
+        try:
+            return process.ask({"do": do, "now_us": now_us, **arguments})
+        except BaseException:
+            self.close()  # it may be half open, or go on with what has failed
+            raise
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> _Process:
         settings = self._settings
         self._root.mkdir(exist_ok=True)
         strategies = [f"[strategies.{name}]\nmax_retries = 0\n" for name in _STRATEGIES]
@@ -125,6 +118,7 @@ class EverMemOS:
         variables = {
             "EVEROS_ROOT": self._root,
             "EVEROS_DISABLE_CASCADE": 1,
+            "EVEROS_CASCADE__OPTIMIZE_PRUNE_RETENTION_SECONDS": 0,  # nobody else reads, and each copy would have all
             "EVEROS_MEMORIZE__MODE": "chat",
             "EVEROS_MEMORY__TIMEZONE": "UTC",
             "EGOSTREAM_SEED": settings.seed,
@@ -133,10 +127,99 @@ class EverMemOS:
             "EVEROS_LLM__TIMEOUT_SECONDS": CALL_S,  # the gateway has deadlines of its own
             "EVEROS_EMBEDDING__TIMEOUT_SECONDS": CALL_S,
         }
-        environment = os.environ | {name: str(value) for name, value in variables.items()}
-        pipe = subprocess.PIPE
-        command = [sys.executable, "-s", "-P", str(_PROGRAM)]
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, bufsize=0)
+        return _Process({name: str(value) for name, value in variables.items()})
+
+
+class _Parent:
+    """Starts processes: where they are forked, by asking the one that has imported EverOS."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ours: socket.socket | None = None
+        self._dimensions = 0
+
+    def prepare(self, dimensions: int) -> None:
+        """Begin to import EverOS, which wants to know the length of vectors as it is imported."""
+        self._dimensions = dimensions
+        if _FORKS:
+            with self._lock:
+                self._running()
+
+    def start(self, theirs: socket.socket) -> None:
+        """A process that serves on that socket. Raises OSError."""
+        if _FORKS:
+            with self._lock:
+                socket.send_fds(self._running(), [b"+"], [theirs.fileno()])
+        else:
+            self._open("serve", theirs)
+
+    def _running(self) -> socket.socket:
+        if self._ours is None or self._process is None or self._process.poll() is not None:
+            if self._ours is not None:
+                self._ours.close()
+            self._ours, theirs = socket.socketpair()
+            with theirs:
+                self._process = self._open("fork", theirs)
+        return self._ours
+
+    def _open(self, do: str, theirs: socket.socket) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-s", "-P", str(_PROGRAM), do, str(theirs.fileno())]
+        environment = os.environ | {"EVEROS_EMBEDDING__DIM": str(self._dimensions)}
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, env=environment, pass_fds=[theirs.fileno()]
+        )
+
+
+_parent = _Parent()
+
+
+class _Process:
+    """A process with one EverOS. `variables`: what is added to its environment."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._socket.settimeout(CALL_S)
+        self._answers = self._socket.makefile("rb")
+        with theirs:
+            _parent.start(theirs)
+        self._say(variables)
+
+    def ask(self, request: Mapping[str, Any]) -> Any:
+        """What it says. Raises RuntimeError where it fails, is gone, or is late."""
+        try:
+            self._say(request)
+            line = self._answers.readline()
+        except OSError as error:
+            raise RuntimeError(f"its process ended, or is late: {error}") from error
+        answer = json.loads(line or '{"failed": "its process ended"}')
+        if "failed" in answer:
+            raise RuntimeError(answer["failed"])
+        return answer["said"]
+
+    def shut_down(self) -> None:
+        """Let it write all that it holds. Raises as `ask` does."""
+        self._socket.settimeout(STOP_S)
+        self.ask({"do": "close"})
+
+    def close(self) -> None:
+        """Hang up, upon which it ends, and wait until it has."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+            self._socket.settimeout(STOP_S)
+            self._answers.read()
+        self._answers.close()
+        self._socket.close()
+
+    def _say(self, said: Mapping[str, Any]) -> None:
+        self._socket.sendall(json.dumps(said).encode() + b"\n")
+
+
+def _left_behind(folder: str, names: list[str]) -> set[str]:
+    """What a copy does without: locks, and folders of indices that are no more, some of which each segment leaves."""
+    locks = {name for name in names if name.endswith(".lock")}
+    indices = names if os.path.basename(folder) == "_indices" else []
+    return locks | {name for name in indices if not os.listdir(os.path.join(folder, name))}
 
 
 def _turn(message: Message) -> dict[str, Any]:
@@ -156,23 +239,6 @@ def _text(item: Mapping[str, Any]) -> str:
         said_us = item["timestamp"].replace("T", " ").partition(".")[0].removesuffix("Z")
         return f"{item['subject']} [{said_us}]\n{item['episode']}"
     return json.dumps(item["profile_data"], ensure_ascii=False, sort_keys=True)
-
-
-def _line(process: subprocess.Popen[bytes]) -> bytes:
-    """Its next line; empty where it ended, or took too long."""
-    assert process.stdout is not None
-    end_s = time.monotonic() + CALL_S
-    said = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout, selectors.EVENT_READ)
-        while not said.endswith(b"\n"):
-            if not selector.select(max(0.0, end_s - time.monotonic())):
-                return b""
-            part = os.read(process.stdout.fileno(), 1 << 20)
-            if not part:
-                return b""
-            said += part
-    return said
 
 
 DRIVER = EverMemOS

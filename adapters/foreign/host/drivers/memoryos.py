@@ -130,15 +130,16 @@ class MemoryOS:
         return held
 
     def search(self, text: str, top_k: int, now_us: int) -> Sequence[tuple[str, float]]:
-        """What its prompt shows to who answers: the short-term turns, newest first, the pages and the knowledge that it
-        found, and the profile. They take turns, so that each kind is there however few are wanted. MemoryOS gives
+        """What its prompt shows to who answers: the short-term turns, nearest first, the pages and the knowledge that
+        it found, and the profile. They take turns, so that each kind is there however few are wanted. MemoryOS gives
         orders and no scores: the score is 1 / rank."""
         names = {id(item.state): item.native for item in itertools.chain(*self._items())}
         self._system.retriever.retrieval_queue_capacity = top_k
         with self._inside.called(now_us):
+            turns = self._short_term(text)
             found = self._system.retriever.retrieve_context(text, _USER, top_k_knowledge=top_k)
         kinds = (
-            reversed(self._system.short_term_memory.get_all()),
+            turns,
             found["retrieved_pages"],
             found["retrieved_user_knowledge"],
             found["retrieved_assistant_knowledge"],
@@ -147,6 +148,16 @@ class MemoryOS:
         rounds = itertools.chain(*itertools.zip_longest(*kinds))
         natives = list(dict.fromkeys(names[id(state)] for state in rounds if state is not None))[:top_k]
         return [(native, 1 / rank) for rank, native in enumerate(natives, 1)]
+
+    def _short_term(self, text: str) -> list[Mapping[str, Any]]:
+        """All of it, the nearest to a text first by the vectors that it gives pages, and of equals the newest. Its
+        prompt leaves none out: by age, the oldest would be lost wherever fewer are wanted."""
+        turns = list(reversed(self._system.short_term_memory.get_all()))
+        if not turns:
+            return []
+        asked, *vectors = self._inside.embed([text, *map(_page_text, turns)])
+        near = [float(vector @ asked) for vector in vectors]
+        return [turns[place] for place in sorted(range(len(turns)), key=lambda place: -near[place])]
 
     def _items(self) -> tuple[Iterator[_Item], Iterator[_Item]]:
         return self._long_term(), self._turns()
@@ -251,6 +262,11 @@ def _turn_id(turn: Mapping[str, Any]) -> str:
 
 def _turn_text(turn: Mapping[str, Any]) -> str:
     return f"User: {turn['user_input']}\nAssistant: {turn['agent_response']}\nTime: {turn['timestamp']}"
+
+
+def _page_text(turn: Mapping[str, Any]) -> str:
+    """What MemoryOS makes the vector of a page of."""
+    return f"User: {turn['user_input']} Assistant: {turn['agent_response']}"
 
 
 def _digest(*texts: str) -> str:

@@ -17,6 +17,7 @@ import types
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final
 
@@ -54,6 +55,13 @@ def _embed(_: object, texts: str | list[str]) -> list[list[float]]:
     return vectors
 
 
+def _finished(futures: Sequence[Future[Any]]) -> list[Future[Any]]:
+    """All of them, in their order. Raises what one raised: its reader logs that and goes on without its memories."""
+    for future in futures:
+        future.result()
+    return list(futures)
+
+
 def _with_vector(parse_row: Callable[..., Any]) -> Callable[..., Any]:
     """Its nodes with their vectors as numbers: it leaves them as PostgreSQL writes them, which its own types refuse."""
 
@@ -89,6 +97,13 @@ def _imported() -> tuple[Any, Any]:
     embedders = importlib.import_module("memos.embedders.universal_api")
     vars(embedders)["OpenAIClient"] = CurrentClient
     embedders.UniversalAPIEmbedder.embed = _embed
+    # Vectors are made when memories are added: its reader has a call for each, one after another
+    reading = importlib.import_module("memos.mem_reader.simple_struct")
+    reader = reading.SimpleStructMemReader
+    reader._make_memory_item = functools.partialmethod(reader._make_memory_item, need_embed=False)
+    # Pieces are read in threads, and their memories taken as they come, of those that raise none: here all of them in
+    # the pieces' order, the same in each run
+    vars(reading)["concurrent"] = types.SimpleNamespace(futures=types.SimpleNamespace(as_completed=_finished))
     store = importlib.import_module("memos.graph_dbs.postgres").PostgresGraphDB
     store._parse_row = _with_vector(store._parse_row)
     logging.disable()  # it logs every prompt and answer, each with the wall clock
@@ -171,8 +186,8 @@ class _General:
 
 
 class _Tree:
-    """`tree_text`: a scene is cut into windows with a call each, whose memories are nodes in a database of their own.
-    Between calls nobody is connected to it, so that it can be copied, and so that many can be open."""
+    """`tree_text`: a scene is read ten turns at a time with a call each, whose memories are nodes in a database of
+    their own. Between calls nobody is connected to it, so that it can be copied, and so that many can be open."""
 
     def __init__(self, settings: Settings, origin: _Tree | None = None) -> None:
         self._server = server_in(settings.directory.parent / "postgres")
@@ -199,6 +214,7 @@ class _Tree:
         self._store.close()
         chunker = {"backend": "sentence", "config": {"tokenizer_or_token_counter": "character"}}
         config = {"llm": _model(settings), "embedder": _embedder(settings), "chunker": chunker}
+        config["created_at"] = inside().now
         self._reader = _FACTORIES.reader.from_config(_CONFIGS.reader(backend="simple_struct", config=config))
 
     def extract(self, messages: Sequence[Message]) -> list[Any]:
@@ -206,13 +222,18 @@ class _Tree:
         return [item for scene in scenes for item in scene]
 
     def add(self, items: Sequence[Any]) -> None:
+        vectors = self._memory.embedder.embed([item.memory for item in items])
+        for item, vector in zip(items, vectors, strict=True):
+            item.metadata.embedding = vector
         with self._connected():
             self._memory.add(items, user_name=_USER)
 
     def texts(self) -> dict[str, str]:
-        with self._connected():
-            nodes = self._memory.get_all(user_name=_USER)["nodes"]
-        return {node["id"]: node["memory"] for node in nodes}
+        # `get_all` reads what each node is from, too, and that is most of it
+        table = f"{self._store.schema}.memories"
+        with self._connected(), self._store.pool.getconn().cursor() as cursor:
+            cursor.execute(f"SELECT id, memory FROM {table}")
+            return dict(cursor.fetchall())
 
     def search(self, text: str, top_k: int) -> list[tuple[str, float]]:
         with self._connected():
@@ -243,18 +264,15 @@ class MemOS:
 
     def __init__(self, settings: Settings, origin: MemOS | None = None) -> None:
         self._unit = unit_of(settings)
-        kind = str(settings.options.get("memory", "tree_text"))
-        if kind not in _KINDS:
-            raise ValueError(f"memory must be {' or '.join(_KINDS)}, not {kind!r}")
         self._dimensions = settings.dimensions
         self._inside = Inside(settings)
-        made: Any = _KINDS[kind]
+        made: Any = _KINDS[settings.options.get("memory", "tree_text")]
         with self._inside.called(0):
             self._system: Any = made(settings, origin._system if origin else None)
         self._held: dict[str, Held] = dict(origin._held) if origin else self._read()
 
     def ingest(self, messages: Sequence[Message], event_time_us: int) -> None:
-        """A call of the model for each piece or, in `tree_text`, each window of it."""
+        """A call of the model for each piece or, in `tree_text`, each ten turns of it."""
         for piece in pieces(messages, self._unit):
             with self._inside.called(max(message.event_time_us for message in piece)):
                 items = [item for item in self._system.extract(piece) if item.memory.strip()]

@@ -74,7 +74,7 @@ def _skill(file: Path, operation: Any) -> Any:
 
 
 class MemSkill:
-    """One memory. Options: `unit`; `memories`, how many a chunk is compared with (5); `max_new_tokens` (1024)."""
+    """One memory. Options: `unit`; `memories`, how many a chunk is compared with (5); `max_new_tokens` (2048)."""
 
     searching_changes: ClassVar[bool] = True  # it counts how often an item was found
 
@@ -91,7 +91,7 @@ class MemSkill:
                 model=settings.model,
                 api_base=settings.base_url,
                 api_key="unused",
-                max_new_tokens=int(settings.options.get("max_new_tokens", 1024)),
+                max_new_tokens=int(settings.options.get("max_new_tokens", 2048)),
                 temperature=0.0,
             )
         )

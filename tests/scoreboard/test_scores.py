@@ -1,146 +1,25 @@
-"""The scoreboard: denominators, labels, costs and rows, whatever order the log's topics arrive in."""
+"""What trajectories come to: denominators, labels, groups, and what is missing, whatever order the log is read in."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Sequence
-from itertools import product
-from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from rich.console import Console
 
 from consumers.anchor_scores import failure_label
-from consumers.score_tables import CSV_COLUMNS, render, summary_lines, to_csv, to_json, write_scores
+from consumers.score_tables import summary_lines, to_csv
 from consumers.scoreboard import NO_VERDICT, Scoreboard
-from consumers.scores import LABELS, MAIN_METRICS, Mark, Scores
+from consumers.scores import Mark, Scores
 from simulator.errors import InvariantError
-from simulator.events import (
-    AnchorEvent,
-    DeadLetterEvent,
-    DeltaEvent,
-    Event,
-    Metric,
-    Outcome,
-    ResponseEvent,
-    RunEndedEvent,
-    RunStartedEvent,
-    TrajectoryClosedEvent,
-    Usage,
-    VerdictEvent,
-)
-from simulator.log.protocol import Headers
-from simulator.protocols.streammembench import BASIS, METRICS, expected_metrics
+from simulator.events import DeadLetterEvent, Metric, Outcome, VerdictEvent
+from simulator.protocols.streammembench import BASIS, METRICS
 from simulator.protocols.trajectory import input_of
 from tests.protocols.scripted import Fate, anchor_of, run_through
-
-Fed = tuple[Event, Headers]
-OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "unjudged")
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """How one trajectory goes: its fate and the verdicts that judges would give (where they can)."""
-
-    fate: Fate
-    outcomes: dict[Metric, Outcome]
-
-
-def good(outcome: Outcome = "pass", **outcomes: Outcome) -> Plan:
-    verdicts: dict[Metric, Outcome] = {metric: outcomes.get(metric, "pass") for metric in METRICS}
-    return Plan(Fate(None, outcome), verdicts)
-
-
-def started(
-    systems: Sequence[str], anchors: Sequence[AnchorEvent], *, ablate: bool = False
-) -> RunStartedEvent:
-    return RunStartedEvent(
-        id="run_started",
-        run="run",
-        event_time_us=0,
-        identity={},
-        streams=tuple(dict.fromkeys(anchor.stream for anchor in anchors)),
-        systems=tuple(systems),
-        privileged=("oracle",),
-        anchors=len(anchors),
-        segments=dict.fromkeys((anchor.stream for anchor in anchors), 9),
-        partitions=1,
-        isolation="branch",
-        ablate_commit=ablate,
-    )
-
-
-def trajectory_events(system: str, anchor: AnchorEvent, plan: Plan, *, ablate: bool = False) -> list[Event]:
-    """All that a finished trajectory leaves in the log."""
-    lane = f"{system}@{anchor.stream}"
-    trajectory, took, gave = run_through(plan.fate, ablate=ablate, lane=lane, anchor=anchor)
-    closed = gave[-1]
-    assert isinstance(closed, TrajectoryClosedEvent)
-    events = [*took, *gave]
-    have = {event.id for event in took}
-    answered = trajectory.taken.keys() - trajectory.failures.keys()
-    for metric in expected_metrics(trajectory.ieu, ablate_commit=ablate):
-        verdict_id = f"{trajectory.id}/{metric}"
-        if verdict_id in have:
-            continue
-        outcome = plan.outcomes[metric] if BASIS[metric] in answered else "unjudged"
-        events.append(
-            VerdictEvent(
-                id=verdict_id,
-                run="run",
-                stream=anchor.stream,
-                lane=lane,
-                event_time_us=anchor.event_time_us,
-                trajectory=trajectory.id,
-                anchor=anchor.anchor,
-                metric=metric,
-                outcome=outcome,
-                reason=(closed.reason or "judge down") if outcome == "unjudged" else "",
-                judge="scripted",
-            )
-        )
-    return events
-
-
-def log_of(
-    systems: Sequence[str],
-    anchors: Sequence[AnchorEvent],
-    plans: Sequence[Plan],
-    *,
-    ablate: bool = False,
-) -> list[Event]:
-    events: dict[str, Event] = {}
-    for (system, anchor), plan in zip(product(systems, anchors), plans, strict=True):
-        for event in (anchor, *trajectory_events(system, anchor, plan, ablate=ablate)):
-            events.setdefault(event.id, event)
-    return [started(systems, anchors, ablate=ablate), *events.values(), ended()]
-
-
-def ended() -> RunEndedEvent:
-    return RunEndedEvent(id="run_ended", run="run", event_time_us=0, trajectories=0, verdicts=0, unjudged=0)
-
-
-def scores_of(events: Sequence[Event]) -> Scores:
-    board = Scoreboard()
-    for event in events:
-        board.feed(event)
-    scores = board.scores()
-    assert scores is not None
-    return scores
-
-
-def shown(scores: Scores) -> str:
-    console = Console(file=io.StringIO(), width=200, record=True)
-    console.print(render(scores, ("third", "type", "subject")))
-    return console.export_text()
-
-
-ANCHORS = [anchor_of("A", segment, number) for segment in (0, 4, 8) for number in (0, 1)]
+from tests.scoreboard.helpers import ANCHORS, Plan, good, log_of, scores_of, shown, started, trajectory_events
 
 
 def test_rates_have_the_denominators_of_the_paper() -> None:
@@ -308,56 +187,6 @@ def test_two_verdicts_on_one_metric_break_an_invariant() -> None:
     assert broken.value.events == (verdict.id, verdict.id)
 
 
-def headers(began_us: int, ended_us: int) -> Headers:
-    return (("kind", b"x"), ("began_us", str(began_us).encode()), ("ended_us", str(ended_us).encode()))
-
-
-def test_costs_come_from_events_and_headers() -> None:
-    plans = [
-        good(),
-        good("fail"),
-        *[good()] * 2,
-        Plan(Fate("delta", "pass"), dict.fromkeys(METRICS, "pass")),
-        good(),
-    ]
-    anchors = [*ANCHORS[:5], anchor_of("A", 9)]
-    board = Scoreboard()
-    for event in log_of(["llm"], anchors, plans):
-        given_headers: Headers = ()
-        if isinstance(event, DeltaEvent):
-            usage = Usage(prompt_tokens=100, completion_tokens=event.segment)
-            event = replace(event, stored_bytes=1000 + event.segment, usage=usage)  # the one that is fed
-            given_headers = headers(1_000_000, 3_000_000)
-        elif isinstance(event, ResponseEvent):
-            event = replace(event, usage=Usage(prompt_tokens=7))  # likewise
-            given_headers = headers(500, 250_500) if event.phase == "R1" else headers(0, 9_000_000)
-        board.feed(event, given_headers)
-    scores = board.scores()
-    assert scores is not None
-    (cost,) = scores.costs
-    assert cost.stored_bytes is not None
-    assert cost.stored_bytes.total == 1000 + 1004 + 1009
-    assert cost.ingest_seconds is not None
-    assert (cost.ingest_seconds.n, cost.ingest_seconds.mean) == (3, 2.0)
-    assert cost.answer_seconds is not None
-    assert (cost.answer_seconds.n, cost.answer_seconds.mean) == (5, 0.25)
-    assert cost.ingest_tokens is not None
-    assert cost.ingest_tokens.total == 400 + 0 + 4 + 8 + 9  # the failed ingest was paid as well
-    assert cost.trajectory_tokens is not None
-    assert cost.trajectory_tokens.total == 7 * (2 * 5 + 1)
-
-
-@pytest.mark.parametrize("odd", [(("began_us", b"x"), ("ended_us", b"1")), (("began_us", b"1"),), ()])
-def test_times_that_an_agent_did_not_give_are_no_data(odd: Headers) -> None:
-    board = Scoreboard()
-    for event in log_of(["null"], ANCHORS[:1], [good()]):
-        board.feed(event, odd)
-    scores = board.scores()
-    assert scores is not None
-    assert scores.costs[0].ingest_seconds is None
-    assert "–" in shown(scores)
-
-
 def test_ablation_pairs_the_two_arms() -> None:
     plans = [
         good(),
@@ -376,96 +205,6 @@ def test_ablation_pairs_the_two_arms() -> None:
     assert scores.rows[0].marks.keys() == {"fidelity", "ieu", "fur", "fur_uncommitted"}
 
 
-def test_a_row_traces_its_trajectory() -> None:
-    row = scores_of(log_of(["oracle"], ANCHORS[:1], [good("fail")])).rows[0]
-    place = "oracle@A/s0/e0"
-    assert (row.system, row.lane, row.stream, row.segment, row.trajectory) == (
-        "oracle",
-        "oracle@A",
-        "A",
-        0,
-        place,
-    )
-    assert row.texts == {
-        "T1": "first A/s0/e0",
-        "R1": "answer R1",
-        "F": "F fail",
-        "R_F": "answer R_F",
-        "T2": "second A/s0/e0",
-        "R2": "answer R2",
-    }
-    assert row.events["R_F"] == f"{place}/R_F"
-    assert row.events["commit"] == f"{place}/commit"
-    assert {metric: mark.verdict for metric, mark in row.marks.items()} == {
-        metric: f"{place}/{metric}" for metric in MAIN_METRICS
-    }
-    assert row.retrieved == {"R1": 0, "R_F": 0, "R2": 0}
-    assert (row.day, row.time) == ("2025-08-16", "00:05:00")
-
-
-def test_rows_come_in_the_runs_order_and_e10_after_e9() -> None:
-    anchors = [anchor_of("B", 0, number) for number in (10, 9, 0)] + [anchor_of("A", 3)]
-    scores = scores_of(log_of(["null", "flat"], anchors, [good()] * 8))
-    places = [f"{row.system} {row.anchor}" for row in scores.rows]
-    order = ["B/s0/e0", "B/s0/e9", "B/s0/e10", "A/s3/e0"]
-    assert places == [f"{system} {anchor}" for system in ("null", "flat") for anchor in order]
-
-
-def test_tables_mark_privileged_systems_and_print_labels_as_they_are() -> None:
-    systems = ["rag[top_k=5]", "oracle"]
-    plans = [*[good()] * 5, good("fail", fi="unjudged"), *[good()] * 6]
-    text = shown(scores_of(log_of(systems, ANCHORS, plans)))
-    assert "rag[top_k=5]" in text
-    assert "oracle †" in text
-    assert "rag[top_k=5] †" not in text
-    assert "upper bound, not a competitor" in text
-    assert "83.3% (5/6)" in text
-    assert re.search(r"– \(0/0\).*\n.* 1 unjudged", text)
-    assert all(label in text for label in LABELS)
-
-
-def test_json_has_the_fixed_keys_and_csv_one_line_a_trajectory(tmp_path: Path) -> None:
-    scores = scores_of(log_of(["null"], ANCHORS, [good("fail", fi="fail"), *[good()] * 5]))
-    value = msgspec.json.decode(to_json(scores))
-    assert value["scores"][0].keys() == {
-        "system",
-        "metric",
-        "passed",
-        "judged",
-        "unjudged",
-        "rate",
-        "privileged",
-    }
-    assert [rate["metric"] for rate in value["scores"]] == list(MAIN_METRICS)
-    assert value["scores"][2]["rate"] == 0.0
-    assert len(value["rows"]) == 6
-    written = write_scores(tmp_path, scores)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["scores.json", "trajectories.csv"]
-    assert "rows" not in msgspec.json.decode(written[0].read_bytes())
-    lines = list(csv.DictReader(io.StringIO(written[1].read_text(encoding="utf-8"), newline="")))
-    assert [line["anchor"] for line in lines] == [row.anchor for row in scores.rows]
-    assert lines[0].keys() == set(CSV_COLUMNS)
-    assert (lines[0]["fi"], lines[1]["fi"]) == ("fail", "")
-    assert lines[0]["label"] == "feedback incorporation failure"
-    assert lines[0]["R_F_text"] == "answer R_F"
-
-
-def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
-    scores = scores_of(log_of(["null"], ANCHORS[:1], [good()]))
-    (tmp_path / "trajectories.csv").mkdir()
-    with pytest.raises(OSError, match=r"trajectories\.csv"):
-        write_scores(tmp_path, scores)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["scores.json", "trajectories.csv"]
-
-
-def test_texts_with_commas_quotes_and_newlines_survive_the_csv() -> None:
-    events = log_of(["null"], ANCHORS[:1], [good()])
-    said = 'a, "b"\n咖啡\r\n; c'
-    events = [replace(e, text=said) if isinstance(e, ResponseEvent) else e for e in events]
-    (line,) = csv.DictReader(io.StringIO(to_csv(scores_of(events)), newline=""))
-    assert line["R1_text"] == said
-
-
 def test_without_texts_the_numbers_are_the_same() -> None:
     events = log_of(["null"], ANCHORS, [good("fail"), *[good()] * 5])
     board = Scoreboard(texts=False)
@@ -477,6 +216,7 @@ def test_without_texts_the_numbers_are_the_same() -> None:
     assert msgspec.structs.replace(slim, rows=()) == msgspec.structs.replace(full, rows=())
 
 
+OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "unjudged")
 PLANS = st.builds(
     Plan,
     st.builds(Fate, st.sampled_from([None, None, *BASIS.values(), "committed"]), st.sampled_from(OUTCOMES)),
