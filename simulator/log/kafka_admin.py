@@ -18,7 +18,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.protocol.commit import OffsetFetchRequest
 
 from simulator.errors import LogError, TopicError
-from simulator.log.kafka_client import log_error, retried
+from simulator.log.kafka_client import UNKNOWN_FOR_S, log_error, retried
 from simulator.log.kafka_config import KafkaConfig
 from simulator.log.protocol import TopicPartition
 
@@ -47,7 +47,6 @@ _AT_LEAST = {
 }
 _LEGAL_IN_NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _APPEARS_WITHIN_S = 15.0
-_UNKNOWN_FOR_S = 0.5
 
 
 class Committed(NamedTuple):
@@ -79,8 +78,8 @@ class KafkaAdmin:
             leaders = [partition["leader"] for partition in topic["partitions"]]
             if not topic["is_internal"] and name.startswith(prefix) and leaders and not topic["error_code"]:
                 found[name[len(prefix) :]] = len(leaders)
-        self._known = dict(sorted(found.items()))
-        return dict(self._known)
+        self._known |= found  # one that has just started may not know all that another knew
+        return dict(sorted(found.items()))
 
     async def exists(self, topic: str) -> bool:
         """Whether a topic is there and ready for use. A broker leaves topics that this user may not describe out
@@ -104,10 +103,10 @@ class KafkaAdmin:
         broker asked: it gets a moment. Raises TopicError for what is missing then."""
         wanted = list(dict.fromkeys(topics))
         if not all(topic in self._known for topic in wanted):
-            deadline_s = anyio.current_time() + _UNKNOWN_FOR_S
+            deadline_s = anyio.current_time() + UNKNOWN_FOR_S
             while True:
                 known = await self.topics()
-                missing = [topic for topic in wanted if topic not in known]
+                missing = [topic for topic in wanted if topic not in self._known]
                 if not missing:
                     break
                 if anyio.current_time() > deadline_s:
@@ -214,16 +213,18 @@ class KafkaAdmin:
         ]
         if not resources:
             return
-        responses = await retried(
-            self._config, "read the topics' settings", lambda: self._client.describe_configs(resources)
-        )
-        for response in responses:
-            for code, text, _, name, entries in response.resources:
-                if code:
-                    error = kafka_errors.for_code(code)(text)
-                    raise log_error(self._config, f"read the settings of topic {name!r}", error) from error
-                found = {entry[0]: entry[1] for entry in entries}
-                check_settings(name[len(self._config.prefix) :], found)
+
+        async def attempt() -> dict[str, dict[str, str | None]]:
+            found: dict[str, dict[str, str | None]] = {}
+            for response in await self._client.describe_configs(resources):
+                for code, text, _, name, entries in response.resources:
+                    if code:
+                        raise kafka_errors.for_code(code)(f"topic {name!r}: {text}")
+                    found[name] = {entry[0]: entry[1] for entry in entries}
+            return found
+
+        for name, settings in (await retried(self._config, "read the topics' settings", attempt)).items():
+            check_settings(name[len(self._config.prefix) :], settings)
 
     # --- groups ---------------------------------------------------------------------------------------------
 

@@ -27,6 +27,9 @@ _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 RETRY_S = 0.05
+UNKNOWN_FOR_S = 5.0
+"""How long a broker may not know a topic that another shows: the topic has just been made, or the broker has just
+started."""
 CLOSE_S = 5.0
 """How long a client may take to say goodbye to its broker."""
 
@@ -105,8 +108,10 @@ def translated(config: KafkaConfig, operation: str) -> Iterator[None]:
 
 
 async def retried(config: KafkaConfig, operation: str, attempt: Callable[[], Awaitable[_T]]) -> _T:
-    """An operation that may be done twice, tried until it works, fails for good, or `timeout_ms` is over."""
+    """An operation that may be done twice, tried until it works, fails for good, or `timeout_ms` is over. That a topic
+    is unknown is believed after `UNKNOWN_FOR_S`."""
     last: Exception = TimeoutError()
+    unknown_since_s: float | None = None
     with anyio.move_on_after(config.timeout_s):
         while True:
             try:
@@ -114,7 +119,10 @@ async def retried(config: KafkaConfig, operation: str, attempt: Callable[[], Awa
             except (kafka_errors.KafkaError, TimeoutError, OSError) as error:
                 # NoError: aiokafka raises it for errors of single partitions whose code it does not look at
                 again = getattr(error, "retriable", True) or isinstance(error, kafka_errors.NoError)
-                if not again or isinstance(error, kafka_errors.UnknownTopicOrPartitionError):
+                if isinstance(error, kafka_errors.UnknownTopicOrPartitionError):
+                    unknown_since_s = unknown_since_s or anyio.current_time()
+                    again = anyio.current_time() - unknown_since_s < UNKNOWN_FOR_S
+                if not again:
                     raise log_error(config, operation, error) from error
                 last = error
             await anyio.sleep(RETRY_S)

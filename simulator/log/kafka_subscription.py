@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,7 +31,7 @@ from aiokafka import TopicPartition as KafkaPartition
 from anyio.lowlevel import checkpoint
 
 from simulator.errors import LogError
-from simulator.log.kafka_client import close, log_error, translated
+from simulator.log.kafka_client import close, log_error, retried
 from simulator.log.kafka_fence import FencedAppender, take_identity
 from simulator.log.kafka_membership import Membership, assignor_for
 from simulator.log.kafka_places import AsStored, Place
@@ -281,43 +281,59 @@ class KafkaSubscription:
     def _kafka(self, tp: TopicPartition) -> KafkaPartition:
         return KafkaPartition(self._config.prefix + tp.topic, tp.partition)
 
-    async def _begin(self, **options: Any) -> None:
-        self._consumer = aiokafka.AIOKafkaConsumer(
-            **self._log.options,
-            isolation_level="read_committed",
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            **options,
-        )
+    async def _start_consumer(self, prepare: Callable[[Any], None], **options: Any) -> None:
+        """Make the consumer; `prepare` tells it what to read. aiokafka tries the first connection once: one that can't
+        begin is made again, until `timeout_ms`."""
 
-    async def _start_consumer(self) -> None:
+        async def attempt() -> None:
+            self._consumer = aiokafka.AIOKafkaConsumer(
+                **self._log.options,
+                isolation_level="read_committed",
+                enable_auto_commit=False,
+                auto_offset_reset="none",
+                **options,
+            )
+            prepare(self._consumer)
+            try:
+                await self._consumer.start()
+            except BaseException:
+                failed, self._consumer = self._consumer, None
+                await close(failed)
+                raise
+
         what = f"read {', '.join(self._topics)}" + (f" as group {self._group!r}" if self._group else "")
         try:
-            with translated(self._config, what), anyio.fail_after(self._config.timeout_s):
-                await self._consumer.start()
-            fetcher = self._consumer._fetcher
-            fetcher._records = AsStored(self._config.prefix, fetcher._records)
+            await retried(self._config, what, attempt)
         except LogError as error:
             if isinstance(error.__cause__, kafka_errors.InconsistentGroupProtocolError):
                 raise LogError(
                     f"group {self._group!r} has members that read other topics, or share them otherwise"
                 ) from error
             raise
+        fetcher = self._consumer._fetcher
+        fetcher._records = AsStored(self._config.prefix, fetcher._records)
 
     async def _assign(self, places: Sequence[TopicPartition]) -> None:
-        await self._begin()
-        self._consumer.assign([self._kafka(tp) for tp in places])
         firsts = await self._log.first_offsets(places, self._start)
         for tp, offset in firsts.items():
             self._places[tp] = Place(self._kafka(tp), offset)
         self._gained.update(firsts)
-        await self._start_consumer()
+        kafka = [self._kafka(tp) for tp in places]
+        await self._start_consumer(lambda consumer: consumer.assign(kafka))
         for place in self._places.values():
             self._consumer.seek(place.kafka, place.after)
         self._order = deque(self._places)
 
     async def _join(self, group: str, places: Sequence[TopicPartition]) -> None:
-        await self._begin(
+        topics = [self._config.prefix + topic for topic in self._topics]
+        partitions = max(tp.partition for tp in places) + 1
+
+        def prepare(consumer: Any) -> None:
+            self._membership = Membership(self._log, group, consumer, partitions)
+            consumer.subscribe(topics, listener=self._membership)
+
+        await self._start_consumer(
+            prepare,
             group_id=self._config.prefix + group,
             # Members are sorted by name: one that comes later takes from the end, and the first keep what
             # they have
@@ -327,10 +343,8 @@ class KafkaSubscription:
             heartbeat_interval_ms=self._config.heartbeat_interval_ms,
             max_poll_interval_ms=self._config.max_poll_interval_ms,
         )
-        membership = Membership(self._log, group, self._consumer, max(tp.partition for tp in places) + 1)
-        self._consumer.subscribe([self._config.prefix + topic for topic in self._topics], listener=membership)
-        await self._start_consumer()
-        self._membership = membership
+        membership = self._membership
+        assert membership is not None
         deadline_s = time.monotonic() + self._config.timeout_s
         while not await self._follow_group(membership, deadline_s - time.monotonic()):
             if time.monotonic() > deadline_s:  # else it shared anew while this member took its share over

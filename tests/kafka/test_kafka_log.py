@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.protocol.produce import ProduceRequest
 from anyio import to_thread
@@ -304,6 +305,31 @@ async def test_topics_get_the_settings_of_a_replay_and_others_are_refused(kafka_
         assert await log.topics() == {"fine": 2, "short": 1}
 
 
+async def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(
+    kafka_broker: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_log(url(kafka_broker)) as log:
+        assert isinstance(log, KafkaLog)
+        await log.create_topics({"a": 1})
+        client = log.admin._client
+        describe, asked = client.describe_configs, 0
+
+        async def ahead_of_the_broker(resources: list[ConfigResource]) -> list[Any]:
+            nonlocal asked
+            asked += 1
+            if asked < 4:  # the broker's own words for a topic that it does not know
+                resources = [ConfigResource(ConfigResourceType.TOPIC, f"not-yet-{r.name}") for r in resources]
+            return list(await describe(resources))
+
+        monkeypatch.setattr(client, "describe_configs", ahead_of_the_broker)
+        await log.create_topics({"a": 1})
+        assert asked == 4
+        monkeypatch.setattr("simulator.log.kafka_client.UNKNOWN_FOR_S", 0.2)
+        asked = -1_000_000
+        with pytest.raises(TopicError, match=r"read the topics' settings.*was it deleted"):
+            await log.create_topics({"a": 1})
+
+
 async def test_too_few_brokers_for_the_replication_is_said(kafka_broker: Cluster) -> None:
     async with open_log(url(kafka_broker, "replication=3")) as log:
         with pytest.raises(TopicError, match=r"127\.0\.0\.1.*'.*a'.*replication"):
@@ -398,6 +424,27 @@ async def test_a_batch_whose_answer_was_lost_with_the_broker_is_there_once(own_b
             0: [b"first", *(b"%d" % i for i in range(100)), b"last"],
             1: [b"first", b"x", b"last"],
         }
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+async def test_who_begins_to_read_while_the_broker_is_away_reads_once_it_is_back(
+    own_broker: Cluster, group: str | None
+) -> None:
+    async with open_log(url(own_broker)) as log:
+        await log.create_topics({"a": 1})
+        await log.append([record("a", b"x")])
+        async with log.subscribe(["a"], group="g"):
+            pass  # the group's coordinator is known to the brokers, as in a run
+        await to_thread.run_sync(own_broker.kill, 1)
+
+        async def come_back() -> None:
+            await anyio.sleep(1)
+            await to_thread.run_sync(own_broker.restart, 1)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(come_back)
+            async with log.subscribe(["a"], group=group) as subscription:
+                assert values(await read(subscription, 1)) == [b"x"]
 
 
 async def test_a_broker_that_went_away_is_one_clear_error(own_broker: Cluster) -> None:
