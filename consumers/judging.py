@@ -2,7 +2,8 @@
 trajectory and metric.
 
 Topics have no order between them, so a delta or response waits here for nothing but its anchor, which is
-known before the replay begins. What can't be judged is named by the conductor when it closes the trajectory;
+known before the replay begins; what an attached agent wrote also until the conductor has taken it, since it may be
+late, or twice there. What can't be judged is named by the conductor when it closes the trajectory;
 what a judge fails at is unjudged by that judge's reason. Verdicts that the log holds already win over judging
 again. What can't be decoded on the topics that both read is buried by the conductor.
 """
@@ -25,7 +26,6 @@ from simulator.errors import DecodeError, InvariantError
 from simulator.events import (
     AnchorEvent,
     AnchorMetric,
-    AnyEvent,
     DeltaEvent,
     LaneEvent,
     Metric,
@@ -37,6 +37,7 @@ from simulator.events import (
     RunEndedEvent,
     RunStartedEvent,
     Subject,
+    TakenEvent,
     TrajectoryClosedEvent,
     VerdictEvent,
 )
@@ -89,10 +90,15 @@ class _Judging:
         self.partition = partition_of(started.streams, started.partitions)
         self.only = frozenset(started.only)
         self.lanes = {f"{s}@{stream}": stream for s in started.systems for stream in started.streams}
+        self.attached = {lane for lane in self.lanes if lane.partition("@")[0] in started.attached}
         self.known: frozenset[int] = frozenset()
         """Partitions that are ours, and whose verdicts in the log are in `tally`."""
         self.last_delta: dict[str, int] = {}
         """Lane → the segment of its newest delta in order."""
+        self.offered: dict[Ticket, LaneEvent] = {}
+        """Where it stands → what an attached agent wrote and the conductor has not taken."""
+        self.taken: set[Ticket] = set()
+        """Where what it has taken stands."""
         self.early: dict[str, tuple[ResponseEvent, TopicPartition, int]] = {}
         """Trajectory → an R_F that came before R1 was judged, with its place."""
         self.closed: dict[str, TrajectoryClosedEvent] = {}
@@ -122,19 +128,27 @@ class _Judging:
                     tp = TopicPartition(record.topic, record.partition)
                     if self.partition.get(event.stream) != record.partition:
                         continue  # the conductor buries it
-                    if isinstance(event, ResponseEvent) and event.phase == "R_F":
-                        if (ieu := self.tally.ieu(event.trajectory)) is None:
-                            # Nobody can have asked for it. If R1 fails, the conductor may take it all the same.
-                            self.early.setdefault(event.trajectory, (event, tp, record.offset))
-                            continue
-                        if ieu != "fail":
-                            continue
-                    self._begin(tasks, event, tp, record.offset)
+                    if not isinstance(event, LaneEvent):
+                        continue
+                    if event.lane in self.attached and (tp, record.offset) not in self.taken:
+                        self.offered[tp, record.offset] = event
+                    else:
+                        self._meet(tasks, event, tp, record.offset)
                 self.outbox.offsets.reached_all(records)
 
-    def _begin(self, tasks: TaskGroup, event: AnyEvent, tp: TopicPartition, offset: int) -> None:
+    def _meet(self, tasks: TaskGroup, event: LaneEvent, tp: TopicPartition, offset: int) -> None:
+        """Judge what is there, unless it is an R_F that nobody has asked for yet."""
+        if isinstance(event, ResponseEvent) and event.phase == "R_F":
+            if (ieu := self.tally.ieu(event.trajectory)) is None:
+                # If R1 fails, the conductor may take it all the same.
+                self.early.setdefault(event.trajectory, (event, tp, offset))
+                return
+            if ieu != "fail":
+                return
+        self._begin(tasks, event, tp, offset)
+
+    def _begin(self, tasks: TaskGroup, event: LaneEvent, tp: TopicPartition, offset: int) -> None:
         for anchor, case in self._cases(event):
-            assert isinstance(event, LaneEvent)
             ticket = self.outbox.offsets.begin(tp, offset)
             tasks.start_soon(self._judge, tasks, event, anchor, case, ticket)
 
@@ -166,6 +180,7 @@ class _Judging:
         """Forget what is known of some streams, but for which trajectories have ended: the follower of the control
         topic says that once."""
         self.tally.forget_verdicts(streams)
+        self.offered = {place: event for place, event in self.offered.items() if event.stream not in streams}
         self.early = {name: early for name, early in self.early.items() if early[0].stream not in streams}
         self.last_delta = {n: last for n, last in self.last_delta.items() if self.lanes[n] not in streams}
         for place in [place for place in self.anchors_at if place[0] in streams]:
@@ -193,11 +208,11 @@ class _Judging:
     def _anchor(self, event: LaneEvent, name: str) -> Subject | None:
         return self.anchors_at.get((event.stream, event.as_of or 0), {}).get(name)
 
-    def _cases(self, event: AnyEvent) -> list[_Judged]:
+    def _cases(self, event: LaneEvent) -> list[_Judged]:
         """What one event lets us judge. Failed deltas and responses are not judged: the conductor closes
         their trajectories and names what stays unjudged. It also buries what no agent of this run may write."""
         cases: list[_Judged] = []
-        if not isinstance(event, LaneEvent) or self.lanes.get(event.lane) != event.stream:
+        if self.lanes.get(event.lane) != event.stream:
             return cases
         if isinstance(event, DeltaEvent):
             anchors = list(self.anchors_at.get((event.stream, event.segment), {}).values())
@@ -237,8 +252,7 @@ class _Judging:
         if metric is not None and (metric != "fur_uncommitted" or self.started.ablate_commit):
             yield Case(metric=metric, anchor=subject, text=event.text)
 
-    def _take(self, event: AnyEvent, anchor: Subject, metric: Metric) -> bool:
-        assert isinstance(event, LaneEvent)
+    def _take(self, event: LaneEvent, anchor: Subject, metric: Metric) -> bool:
         trajectory = trajectory_id(event.lane, anchor)
         if self.only and trajectory not in self.only:
             return False
@@ -306,6 +320,11 @@ class _Judging:
         async for event, _ in followed(self.log, self.started.run, [self.topics.control]):
             if isinstance(event, TrajectoryClosedEvent):
                 self._note_closed(event)
+            elif isinstance(event, TakenEvent):
+                place = (TopicPartition(event.topic, event.partition), event.offset)
+                self.taken.add(place)
+                if (offered := self.offered.pop(place, None)) is not None:
+                    self._meet(tasks, offered, *place)
             elif isinstance(event, RunEndedEvent):
                 await self.outbox.flush()
                 tasks.cancel_scope.cancel()

@@ -21,6 +21,7 @@ from simulator.events import (
     AnyEvent,
     CommitEvent,
     CommittedEvent,
+    DeadLetterEvent,
     DeltaEvent,
     Event,
     FeedbackEvent,
@@ -31,6 +32,7 @@ from simulator.events import (
     RunEndedEvent,
     RunStartedEvent,
     SegmentReleasedEvent,
+    TakenEvent,
     TaskEvent,
     TrajectoryClosedEvent,
 )
@@ -74,6 +76,10 @@ class _Past(msgspec.Struct):
     begun: dict[str, str] = msgspec.field(default_factory=dict)
     taken: set[str] = msgspec.field(default_factory=set)
     """Ids of the answers that its events rest on: each that was taken led to one."""
+    said_taken: set[str] = msgspec.field(default_factory=set)
+    """Ids of what attached agents wrote of which it says that it was taken."""
+    buried: set[tuple[str, int, int]] = msgspec.field(default_factory=set)
+    """Where what was buried stands: what came too late does so again, though it is read sooner now."""
     released: dict[str, int] = msgspec.field(default_factory=dict)
     ended: RunEndedEvent | None = None
 
@@ -90,6 +96,8 @@ class _Conducting:
         self.partition = partition_of(started.streams, started.partitions)
         self.asked_s: dict[str, float] = {}
         """What an attached agent owes → when it was asked for it."""
+        self.said_taken: set[str] = set()
+        """Ids of what attached agents wrote: the first time that it was taken counts."""
         self.look_s = 0.0
         """When to look for what is overdue again."""
 
@@ -126,6 +134,7 @@ class _Conducting:
             released=past.released,
         )
         self.asked_s = {}
+        self.said_taken = past.said_taken
         ended = await self._rebuild(past)
         ready = ReadyEvent(
             id=f"ready/{CONDUCTOR_ROLE}", run=self.started.run, event_time_us=0, role=CONDUCTOR_ROLE
@@ -159,8 +168,12 @@ class _Conducting:
             past.published.add(event.id)
             if isinstance(event, TaskEvent | FeedbackEvent | CommitEvent | TrajectoryClosedEvent):
                 past.taken.update(event.causes)
-            if isinstance(event, TaskEvent) and event.phase == "T1" and self.started.questions is None:
+            if isinstance(event, DeadLetterEvent):
+                past.buried.add((event.topic, event.partition, event.offset))
+            elif isinstance(event, TaskEvent) and event.phase == "T1" and self.started.questions is None:
                 past.begun[event.trajectory] = event.lane
+            elif isinstance(event, TakenEvent):
+                past.said_taken.update(event.causes)
             elif isinstance(event, TrajectoryClosedEvent):
                 past.closed.add(event.trajectory)
             elif isinstance(event, SegmentReleasedEvent):
@@ -180,9 +193,10 @@ class _Conducting:
         left = {tp for tp, end in ends.items() if end > 0}
         while left:
             records = await self._poll()
+            last.update({(record.topic, record.partition): record for record in records})
+            records = [r for r in records if (r.topic, r.partition, r.offset) not in past.buried]
             deltas = [record for record in records if header_of(record.headers, "kind") == b"delta"]
             later += [record for record in records if header_of(record.headers, "kind") != b"delta"]
-            last.update({(record.topic, record.partition): record for record in records})
             out += self._feed(deltas)
             left = {tp for tp in left if await subscription.position(tp) < ends[tp]}
         out += self._feed(sorted(later, key=self._stage))
@@ -208,14 +222,38 @@ class _Conducting:
             try:
                 if isinstance(event, LaneEvent) and record.topic != self.topics.control:
                     self._check_partition(event, record)
-                out += self.conductor.feed(event)
+                follows = self.conductor.feed(event)
             except InvariantError as error:
                 if not self._is_attached(event):
                     raise
                 if isinstance(event, DeltaEvent):
                     self.conductor.refuse(event)
                 out.append(dead_letter(self.started.run, record, str(error)))
+            else:
+                out += [*self._said_taken(event, record), *follows]
         return out + self.conductor.settle()
+
+    def _said_taken(self, event: AnyEvent, record: StoredRecord) -> list[Event]:
+        """Judges wait for this with what an attached agent wrote: they can't know what is buried."""
+        if not isinstance(event, DeltaEvent | ResponseEvent) or not self._is_attached(event):
+            return []
+        if not self.conductor.trajectories or event.id in self.said_taken:
+            return []  # a load: nothing is judged. Or it is there again.
+        self.said_taken.add(event.id)
+        return [
+            TakenEvent(
+                id=f"{event.id}/taken",
+                run=event.run,
+                stream=event.stream,
+                event_time_us=event.event_time_us,
+                as_of=event.as_of,
+                causes=(event.id,),
+                lane=event.lane,
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+            )
+        ]
 
     def _check_partition(self, event: LaneEvent, record: StoredRecord) -> None:
         """Elsewhere its order among its lane's is unknown, and it is for another judge than they."""

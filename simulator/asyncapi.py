@@ -107,7 +107,7 @@ _HEADERS: Final = {
     "partitions": "In a load: the partitions that this process drives.",
 }
 _CALLED: Final = frozenset(("isolating_us", "began_us", "ended_us", MODEL_US, MODEL_CACHED))
-_CONDUCTED: Final = ("feedback", "commit", "trajectory_closed", "run_ended")
+_CONDUCTED: Final = ("feedback", "commit", "taken", "trajectory_closed", "run_ended")
 _SAMPLED: Final = frozenset(("cpu_us", "children_cpu_us", "rss_bytes", "children_rss_bytes", "loop_lag_us"))
 _PATTERNS: Final = {"boot": "^[0-9a-f]+$", "process": "^.+$", "partitions": "^([0-9]+(,[0-9]+)*)?$"}
 

@@ -61,6 +61,7 @@ TOPIC_OF_KIND: dict[str, str] = {
     "ready": "control",
     "segment_released": "control",
     "trajectory_closed": "control",
+    "taken": "control",
     "lane_failed": "control",
     "lane_rebuilt": "control",
     "replay_control": "control",

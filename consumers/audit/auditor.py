@@ -39,6 +39,7 @@ from simulator.events import (
     SegmentReleasedEvent,
     StreamEndedEvent,
     Subject,
+    TakenEvent,
     TaskEvent,
     TrajectoryClosedEvent,
     TrajectoryEvent,
@@ -266,6 +267,8 @@ class Auditor:
                         f"{event.lane} was given up, and its agent is one of ours",
                         kept,
                     )
+            case TakenEvent():
+                self._form.taken(event, kept)
             case LaneRebuiltEvent():
                 self._memories.rebuilt(event, record)
             case SegmentReleasedEvent():

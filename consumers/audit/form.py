@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from consumers.audit.certificate import Book, Place
+from consumers.audit.certificate import Book, Kept, Place
 from simulator.events import (
     AnchorEvent,
     AnyEvent,
@@ -33,6 +33,7 @@ from simulator.events import (
     SegmentClosedEvent,
     SegmentReleasedEvent,
     StreamEndedEvent,
+    TakenEvent,
     TaskEvent,
     TrajectoryClosedEvent,
     VerdictEvent,
@@ -88,6 +89,8 @@ def expected_id(event: AnyEvent) -> str | None:
             return f"{event.lane}/released/{event.segment}"
         case TrajectoryClosedEvent():
             return f"{event.trajectory}/closed"
+        case TakenEvent():
+            return f"{event.causes[0]}/taken" if event.causes else None
         case LaneFailedEvent():
             return f"{event.lane}/failed"
         case LaneRebuiltEvent():
@@ -152,6 +155,14 @@ class Form:
                 f"two dead letters say different things of one record: {letter.id}",
                 (letter.id, place),
             )
+
+    def taken(self, event: TakenEvent, kept: Kept) -> None:
+        """What was taken is somebody else's agent's, and was not buried. All dead letters were fed before."""
+        place = Place(event.topic, event.partition, event.offset)
+        if not self.is_attached(event.lane):
+            self._book.find("form", "taken", f"{event.id}: the agent of {event.lane} is one of ours", kept)
+        elif place in self._buried:
+            self._book.find("form", "taken", f"{event.id}: what it says was taken was buried", kept)
 
     def unreadable(self, letter: DeadLetterEvent) -> None:
         """A record that is no event of this run, as the dead letter that it would get."""

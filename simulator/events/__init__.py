@@ -34,6 +34,7 @@ from simulator.events.control import (
     RunEndedEvent,
     RunStartedEvent,
     SegmentReleasedEvent,
+    TakenEvent,
     TrajectoryClosedEvent,
 )
 from simulator.events.judging import (
@@ -129,6 +130,7 @@ __all__ = [
     "Source",
     "StreamEndedEvent",
     "Subject",
+    "TakenEvent",
     "TaskEvent",
     "TaskPhase",
     "TrajectoryClosedEvent",
@@ -161,6 +163,7 @@ AnyEvent = (
     | DatasetReportEvent
     | ReadyEvent
     | SegmentReleasedEvent
+    | TakenEvent
     | TrajectoryClosedEvent
     | LaneFailedEvent
     | LaneRebuiltEvent

@@ -119,6 +119,15 @@ class TrajectoryClosedEvent(
     unjudged: tuple[Metric, ...] = ()
 
 
+class TakenEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="taken"):
+    """What an attached agent wrote, a delta or a response, was in place when the conductor came to it: only then is it
+    judged. `causes` names it, and the rest its record, since such an agent may write several under one id."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
 class LaneFailedEvent(LaneEvent, frozen=True, kw_only=True, omit_defaults=True, tag="lane_failed"):
     """A lane was silent for too long. Nothing waits for it any more, and what it still owes is unjudged."""
 

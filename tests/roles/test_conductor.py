@@ -18,17 +18,21 @@ from simulator.events import (
     DeadLetterEvent,
     Event,
     Isolation,
+    LaneFailedEvent,
+    ReadyEvent,
     ReplayEndedEvent,
     RetrievedRecord,
     RunEndedEvent,
     RunStartedEvent,
     SegmentReleasedEvent,
+    TakenEvent,
     TaskEvent,
     TrajectoryClosedEvent,
     VerdictEvent,
+    kind_of,
 )
-from simulator.intake import decode_records
-from simulator.log import SqliteLog
+from simulator.intake import decode_records, read_events
+from simulator.log import Record, SqliteLog
 from simulator.topics import Recorder, Topics
 from tests.protocols.scripted import LANE, Fate, anchor_of, answers, delta_of, response_to
 
@@ -221,6 +225,31 @@ async def conduct_until(
     return found
 
 
+async def begin_again(log: SqliteLog, started: RunStartedEvent) -> None:
+    """Conduct until all that the log holds has been dealt with."""
+    control = Topics.of(started.run).control
+    ready = [e async for e, _ in read_events(log, started.run, [control]) if isinstance(e, ReadyEvent)]
+    await conduct_until(log, started, ReadyEvent, len(ready) + 1)
+
+
+async def buried_when_closed(
+    log: SqliteLog, started: RunStartedEvent, letter: Record, closed: int
+) -> list[Event]:
+    """Write a record once so many trajectories have closed, and conduct until something is buried. Gives that."""
+
+    async def be_late() -> None:
+        left = closed
+        async with log.subscribe([Topics.of("run").control]) as subscription:
+            while left > 0:
+                events = decode_records("run", await subscription.poll())[0]
+                left -= sum(isinstance(event, TrajectoryClosedEvent) for event, _ in events)
+        await log.append([letter])
+
+    async with anyio.create_task_group() as together:
+        together.start_soon(be_late)
+        return await conduct_until(log, started, DeadLetterEvent, 1)
+
+
 @pytest.mark.parametrize("restart", [False, True])
 async def test_late_answers_are_buried_also_after_a_restart(tmp_path: Path, restart: bool) -> None:
     """One trajectory is given up; the other goes through, so that its answers must be known again."""
@@ -241,18 +270,45 @@ async def test_late_answers_are_buried_also_after_a_restart(tmp_path: Path, rest
             await log.append([letter])
             dead = await conduct_until(log, started, DeadLetterEvent, 1)
         else:
-            async with anyio.create_task_group() as together:
-
-                async def be_late() -> None:
-                    async with log.subscribe([Topics.of("run").control]) as subscription:
-                        closed = 0
-                        while closed < 2:
-                            events = decode_records("run", await subscription.poll())[0]
-                            closed += sum(isinstance(event, TrajectoryClosedEvent) for event, _ in events)
-                    await log.append([letter])
-
-                together.start_soon(be_late)
-                dead = await conduct_until(log, started, DeadLetterEvent, 1)
+            dead = await buried_when_closed(log, started, letter, 2)
     assert [event.reason for event in dead if isinstance(event, DeadLetterEvent)] == [
         f"no open trajectory {LANE}/s0/e0 (events: {LANE}/s0/e0/R1)"
+    ]
+
+
+async def test_a_delta_that_came_too_late_is_not_taken_after_a_restart_either(tmp_path: Path) -> None:
+    """The conductor that begins again reads deltas first; the one before had read that the lane was given up."""
+    anchor = anchor_of(segment=0)
+    started = replace(started_with(1, 1), attached=("rag_raw",))
+    recorder = Recorder.for_run(started)
+    failed = LaneFailedEvent(
+        id=f"{LANE}/failed", run="run", event_time_us=0, stream="A1_JAKE", lane=LANE, reason="gone"
+    )
+    topics = Topics.of("run")
+    async with SqliteLog.open(tmp_path / "log.db") as log:
+        await log.create_topics(topics.partitions(1))
+        await log.append([recorder.record(event) for event in (anchor, failed)])
+        await buried_when_closed(log, started, recorder.record(delta_of(anchor)), 1)
+        await begin_again(log, started)
+        written = [e async for e, _ in read_events(log, "run", [topics.control, topics.tasks, topics.dead])]
+    kinds = sorted(kind_of(event) for event in written if not isinstance(event, ReadyEvent))
+    assert kinds == ["dead_letter", "lane_failed", "trajectory_closed"]
+
+
+async def test_what_an_attached_agent_says_again_was_taken_once(tmp_path: Path) -> None:
+    anchor = anchor_of(segment=0)
+    started = replace(started_with(1, 1), attached=("rag_raw",))
+    recorder = Recorder.for_run(started)
+    response = response_to(Conductor(started, [anchor]).feed(delta_of(anchor))[0])  # type: ignore[arg-type]
+    async with SqliteLog.open(tmp_path / "log.db") as log:
+        await log.create_topics(Topics.of("run").partitions(1))
+        written = [anchor, replace(response, as_of=7), delta_of(anchor), delta_of(anchor)]
+        written += [replace(response, text=text) for text in ("first", "second")]
+        await log.append([recorder.record(event) for event in written])
+        for _ in range(2):
+            await begin_again(log, started)
+        taken = [e async for e, _ in read_events(log, "run", [Topics.of("run").control])]
+    assert [(e.id, e.offset) for e in taken if isinstance(e, TakenEvent)] == [
+        (f"{LANE}/delta/0/taken", 0),
+        (f"{LANE}/s0/e0/R1/taken", 1),
     ]

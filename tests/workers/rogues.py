@@ -24,10 +24,9 @@ from simulator.events import (
     SegmentClosedEvent,
     TaskEvent,
     TrajectoryClosedEvent,
-    VerdictEvent,
     encode,
 )
-from simulator.intake import decode_records, read_events
+from simulator.intake import decode_records
 from simulator.log.protocol import Log, Record
 from simulator.topics import Recorder, Topics
 from simulator.workers import run_on
@@ -160,7 +159,7 @@ class Deaf(Behaved):
 
 
 class Late(Behaved):
-    """Answers once it is not waited for any more, and the judge knows that, too."""
+    """Answers in the moment in which it is not waited for any more."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,27 +171,20 @@ class Late(Behaved):
         return super().answer(event)
 
     async def reply(self, event: Event, answer: Event) -> None:
-        if isinstance(event, TrajectoryClosedEvent):
-            self.tasks.start_soon(self._once_unjudged, event.trajectory, answer)
-        elif isinstance(event, SegmentClosedEvent):
+        if isinstance(event, SegmentClosedEvent | TrajectoryClosedEvent):
             await self.write(answer)
         elif isinstance(answer, ResponseEvent | CommittedEvent):
             self.kept[answer.trajectory] = answer
 
-    async def _once_unjudged(self, trajectory: str, answer: Event) -> None:
-        while not await self._is_unjudged(trajectory):  # noqa: ASYNC110  # it is the log that moves
-            await anyio.sleep(0.1)
-        await self.write(answer)
 
-    async def _is_unjudged(self, trajectory: str) -> bool:
-        async for event, _ in read_events(self.log, self.started.run, [self.topics.verdicts]):
-            if (
-                isinstance(event, VerdictEvent)
-                and event.trajectory == trajectory
-                and event.outcome == "unjudged"
-            ):
-                return True
-        return False
+class Hasty(Behaved):
+    """Answers T2 with T1, when nobody has asked it, and again once it is asked."""
+
+    async def reply(self, event: Event, answer: Event) -> None:
+        await self.write(answer)
+        if isinstance(answer, ResponseEvent) and answer.phase == "R1":
+            ahead = replace(answer, id=f"{answer.trajectory}/R2", phase="R2", step=7, text="whatever you ask")
+            await self.write(ahead)
 
 
 class Twice(Behaved):

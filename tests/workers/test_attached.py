@@ -14,7 +14,7 @@ from simulator.events import DeadLetterEvent, LaneFailedEvent, VerdictEvent
 from simulator.runfolder import VERDICTS_NAME, log_path
 from tests.history import History
 from tests.workers.fleet import PATIENCE_S, SYSTEM, Fleet, fleet, history_of, run_of, undisturbed
-from tests.workers.rogues import LABEL, Behaved, Deaf, Dies, Late, Rubbish, Silent, Twice
+from tests.workers.rogues import LABEL, Behaved, Deaf, Dies, Hasty, Late, Rubbish, Silent, Twice
 
 DATA = "synthetic:seed=6,wearers=2,segments_per_day=12,observations_per_segment=6,anchors_per_day=8"
 TIMEOUT_S = 6.0
@@ -83,11 +83,12 @@ AGENTS: dict[str, Callable[[], Behaved]] = {
     "dies": Dies,
     "deaf": Deaf,
     "late": Late,
+    "hasty": Hasty,
     "twice": Twice,
     "rubbish": Rubbish,
     "only rubbish": partial(Rubbish, only=True),
 }
-HARMLESS = ("twice", "rubbish")
+HARMLESS = ("hasty", "twice", "rubbish")
 """What it should say is there as well: all of it is judged, and what was too much is buried."""
 CASES = [(name, "branch") for name in AGENTS] + [
     (name, "shared") for name in ("silent", "dies", "only rubbish")

@@ -13,6 +13,7 @@ from simulator.events import (
     RunEndedEvent,
     RunStartedEvent,
     SegmentReleasedEvent,
+    TakenEvent,
     TaskEvent,
     VerdictEvent,
 )
@@ -127,6 +128,28 @@ def bury_what_is_not_there(log: Forgery) -> str:
     return letter.id
 
 
+def taken(log: Forgery, event: DeltaEvent | ResponseEvent) -> str:
+    (topic, partition), offset = log.place(event)
+    said = TakenEvent(
+        id=f"{event.id}/taken",
+        run=event.run,
+        stream=event.stream,
+        event_time_us=event.event_time_us,
+        as_of=event.as_of,
+        causes=(event.id,),
+        lane=event.lane,
+        topic=topic,
+        partition=partition,
+        offset=offset,
+    )
+    log.append(said)
+    return said.id
+
+
+def taken_of_our_own(log: Forgery) -> str:
+    return taken(log, answer(log))
+
+
 def drop_an_anchor(log: Forgery) -> str:
     anchor = log.one(AnchorEvent)
     log.drop(anchor)
@@ -184,6 +207,7 @@ CORRUPTIONS: list[tuple[str, Corruption]] = [
     ("unburied", another_runs_event),
     ("buried", bury_a_verdict),
     ("dead_letter", bury_what_is_not_there),
+    ("taken", taken_of_our_own),
     ("trajectory", drop_an_anchor),
     ("anchor_time", move_an_anchor),
     ("release_missing", never_released),
