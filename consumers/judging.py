@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import anyio
@@ -95,9 +95,9 @@ class _Judging:
         """Partitions that are ours, and whose verdicts in the log are in `tally`."""
         self.last_delta: dict[str, int] = {}
         """Lane → the segment of its newest delta in order."""
-        self.offered: dict[Ticket, LaneEvent] = {}
-        """Where it stands → what an attached agent wrote and the conductor has not taken."""
-        self.taken: set[Ticket] = set()
+        self.offered: dict[Ticket, DeltaEvent | ResponseEvent] = {}
+        """Where it stands → what an attached agent wrote and the conductor may yet take."""
+        self.taken: dict[TopicPartition, set[int]] = defaultdict(set)
         """Where what it has taken stands."""
         self.early: dict[str, tuple[ResponseEvent, TopicPartition, int]] = {}
         """Trajectory → an R_F that came before R1 was judged, with its place."""
@@ -130,11 +130,33 @@ class _Judging:
                         continue  # the conductor buries it
                     if not isinstance(event, LaneEvent):
                         continue
-                    if event.lane in self.attached and (tp, record.offset) not in self.taken:
-                        self.offered[tp, record.offset] = event
-                    else:
+                    if event.lane not in self.attached or record.offset in self.taken[tp]:
                         self._meet(tasks, event, tp, record.offset)
+                    elif isinstance(event, DeltaEvent | ResponseEvent) and self._may_be_taken(event):
+                        self.offered[tp, record.offset] = event
                 self.outbox.offsets.reached_all(records)
+
+    def _may_be_taken(self, event: DeltaEvent | ResponseEvent) -> bool:
+        """Whether the conductor may yet take what an attached agent wrote, and it would then be judged. What was taken
+        before a later delta, or the end of a trajectory, is said on the control topic before that."""
+        if isinstance(event, DeltaEvent):
+            return bool(self.anchors_at) and event.segment > self.last_delta.get(event.lane, -1)
+        return not self.tally.closed(event.trajectory) and self._subject(event) is not None
+
+    def _take_offered(self, tasks: TaskGroup, taken: TakenEvent) -> None:
+        tp = TopicPartition(taken.topic, taken.partition)
+        self.taken[tp].add(taken.offset)
+        event = self.offered.pop((tp, taken.offset), None)
+        if event is None:
+            return
+        if isinstance(event, DeltaEvent):
+            lane, segment = event.lane, event.segment
+            self._withdraw(lambda e: isinstance(e, DeltaEvent) and e.lane == lane and e.segment <= segment)
+        self._meet(tasks, event, tp, taken.offset)
+
+    def _withdraw(self, gone: Callable[[DeltaEvent | ResponseEvent], bool]) -> None:
+        """Forget what will not be taken any more."""
+        self.offered = {place: event for place, event in self.offered.items() if not gone(event)}
 
     def _meet(self, tasks: TaskGroup, event: LaneEvent, tp: TopicPartition, offset: int) -> None:
         """Judge what is there, unless it is an R_F that nobody has asked for yet."""
@@ -150,7 +172,9 @@ class _Judging:
     def _begin(self, tasks: TaskGroup, event: LaneEvent, tp: TopicPartition, offset: int) -> None:
         for anchor, case in self._cases(event):
             ticket = self.outbox.offsets.begin(tp, offset)
-            tasks.start_soon(self._judge, tasks, event, anchor, case, ticket)
+            tasks.start_soon(
+                self._judge, tasks, event, anchor, case, ticket, self.outbox.tenure(tp.partition)
+            )
 
     async def _rebalance(self, gained: frozenset[int], lost: frozenset[int]) -> None:
         """Judge the partitions that came from their first record, but for what the log holds the verdict
@@ -180,7 +204,7 @@ class _Judging:
         """Forget what is known of some streams, but for which trajectories have ended: the follower of the control
         topic says that once."""
         self.tally.forget_verdicts(streams)
-        self.offered = {place: event for place, event in self.offered.items() if event.stream not in streams}
+        self._withdraw(lambda event: event.stream in streams)
         self.early = {name: early for name, early in self.early.items() if early[0].stream not in streams}
         self.last_delta = {n: last for n, last in self.last_delta.items() if self.lanes[n] not in streams}
         for place in [place for place in self.anchors_at if place[0] in streams]:
@@ -208,6 +232,11 @@ class _Judging:
     def _anchor(self, event: LaneEvent, name: str) -> Subject | None:
         return self.anchors_at.get((event.stream, event.as_of or 0), {}).get(name)
 
+    def _subject(self, response: ResponseEvent) -> Subject | None:
+        """What a response is about."""
+        name = response.trajectory.removeprefix(f"{response.lane}/")
+        return self._anchor(response, f"{response.stream}/{name}")
+
     def _cases(self, event: LaneEvent) -> list[_Judged]:
         """What one event lets us judge. Failed deltas and responses are not judged: the conductor closes
         their trajectories and names what stays unjudged. It also buries what no agent of this run may write."""
@@ -228,7 +257,7 @@ class _Judging:
                     if isinstance(anchor, AnchorEvent)
                 )
         elif isinstance(event, ResponseEvent) and event.error is None:
-            anchor = self._anchor(event, f"{event.stream}/{event.trajectory.removeprefix(event.lane + '/')}")
+            anchor = self._subject(event)
             if anchor is not None and _is_in_place(event, anchor):
                 cases.extend((anchor, case) for case in self._cases_of(event, anchor))
         return [case for case in cases if self._take(event, case[0], case[1].metric)]
@@ -274,10 +303,10 @@ class _Judging:
         anchor: Subject,
         case: Case | ProbeCase,
         ticket: Ticket,
+        tenure: int,
     ) -> None:
         metric = case.metric
         judge = self.panel.judge_of(metric).name
-        tenure = self.outbox.tenure(ticket[0].partition)
         async with self.calls.turn(event.lane, Rank.NEW if metric == "fidelity" else Rank.UNDER_WAY):
             began_us = wall_us()
             try:
@@ -321,10 +350,7 @@ class _Judging:
             if isinstance(event, TrajectoryClosedEvent):
                 self._note_closed(event)
             elif isinstance(event, TakenEvent):
-                place = (TopicPartition(event.topic, event.partition), event.offset)
-                self.taken.add(place)
-                if (offered := self.offered.pop(place, None)) is not None:
-                    self._meet(tasks, offered, *place)
+                self._take_offered(tasks, event)
             elif isinstance(event, RunEndedEvent):
                 await self.outbox.flush()
                 tasks.cancel_scope.cancel()
@@ -333,6 +359,7 @@ class _Judging:
         if self.tally.closed(event.trajectory):
             return
         self.tally.close(event.trajectory)
+        self._withdraw(lambda e: isinstance(e, ResponseEvent) and e.trajectory == event.trajectory)
         if event.unjudged:
             self.closed[event.trajectory] = event
         if not self.tally.finished(event.trajectory):

@@ -9,7 +9,8 @@ can spoil its own results and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import TypeGuard
 
 import anyio
 import msgspec
@@ -40,7 +41,7 @@ from simulator.intake import dead_letter, decode_records, read_events, read_subj
 from simulator.log.protocol import Log, StoredRecord, header_of
 from simulator.outbox import positions_after
 from simulator.ownership import Ownership
-from simulator.protocols.trajectory import INPUTS, input_of
+from simulator.protocols.trajectory import INPUTS, input_of, name_of
 from simulator.topics import Recorder, Topics, partition_of, wall_us
 from simulator.waits import CONDUCTOR_ROLE, stalled
 
@@ -194,12 +195,11 @@ class _Conducting:
         while left:
             records = await self._poll()
             last.update({(record.topic, record.partition): record for record in records})
-            records = [r for r in records if (r.topic, r.partition, r.offset) not in past.buried]
             deltas = [record for record in records if header_of(record.headers, "kind") == b"delta"]
             later += [record for record in records if header_of(record.headers, "kind") != b"delta"]
-            out += self._feed(deltas)
+            out += self._feed(deltas, past.buried)
             left = {tp for tp in left if await subscription.position(tp) < ends[tp]}
-        out += self._feed(sorted(later, key=self._stage))
+        out += self._feed(sorted(later, key=self._stage), past.buried)
         fresh = [event for event in out if event.id not in past.published]
         return await self._publish(fresh, list(last.values()))
 
@@ -213,15 +213,21 @@ class _Conducting:
                 return INPUTS.index(name)
         return len(INPUTS)
 
-    def _feed(self, records: Iterable[StoredRecord]) -> list[Event]:
+    def _feed(
+        self, records: Iterable[StoredRecord], buried: Collection[tuple[str, int, int]] = ()
+    ) -> list[Event]:
         """What follows from some records. What can't be decoded, or is out of place and by an attached agent, is
-        buried."""
+        buried; `buried`: where what was stands."""
         events, dead = decode_records(self.started.run, records)
         out: list[Event] = list(dead)
         for event, record in events:
+            if buried and (record.topic, record.partition, record.offset) in buried:
+                if self._is_attached(event) and isinstance(event, DeltaEvent):
+                    self.conductor.refuse(event)
+                continue
             try:
                 if isinstance(event, LaneEvent) and record.topic != self.topics.control:
-                    self._check_partition(event, record)
+                    self._check_place(event, record)
                 follows = self.conductor.feed(event)
             except InvariantError as error:
                 if not self._is_attached(event):
@@ -235,7 +241,7 @@ class _Conducting:
 
     def _said_taken(self, event: AnyEvent, record: StoredRecord) -> list[Event]:
         """Judges wait for this with what an attached agent wrote: they can't know what is buried."""
-        if not isinstance(event, DeltaEvent | ResponseEvent) or not self._is_attached(event):
+        if not self._is_attached(event) or isinstance(event, CommittedEvent):
             return []
         if not self.conductor.trajectories or event.id in self.said_taken:
             return []  # a load: nothing is judged. Or it is there again.
@@ -255,12 +261,17 @@ class _Conducting:
             )
         ]
 
-    def _check_partition(self, event: LaneEvent, record: StoredRecord) -> None:
-        """Elsewhere its order among its lane's is unknown, and it is for another judge than they."""
+    def _check_place(self, event: LaneEvent, record: StoredRecord) -> None:
+        """In another partition its order among its lane's is unknown, and it is for another judge than they. Under
+        another id it would count as what others wrote, or not at all."""
+        if self._is_attached(event) and event.id != name_of(event):
+            raise InvariantError(
+                f"what {event.lane} says here must have the id {name_of(event)}", (event.id,)
+            )
         if self.partition.get(event.stream) != record.partition:
             raise InvariantError(f"{event.lane} is not in partition {record.partition}", (event.id,))
 
-    def _is_attached(self, event: AnyEvent) -> bool:
+    def _is_attached(self, event: Event) -> TypeGuard[DeltaEvent | ResponseEvent | CommittedEvent]:
         """Whether an attached agent wrote this. Events of lanes that no system here has are nobody's of ours."""
         if not isinstance(event, DeltaEvent | ResponseEvent | CommittedEvent):
             return False

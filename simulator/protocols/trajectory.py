@@ -79,6 +79,16 @@ def input_of(event: Event) -> Input | None:
             return None
 
 
+def name_of(event: DeltaEvent | ResponseEvent | CommittedEvent) -> str:
+    """The id that what an agent writes must have, by what it says. Raises InvariantError as `input_of`."""
+    name = input_of(event)
+    return (
+        f"{event.lane}/delta/{event.segment}"
+        if isinstance(event, DeltaEvent)
+        else f"{event.trajectory}/{name}"
+    )
+
+
 def newer_record(response: ResponseEvent) -> RetrievedRecord | None:
     """The first record that a response rests on that is newer than its task: there may be none (invariant 3)."""
     return next((r for r in response.retrieved if r.event_time_us > response.event_time_us), None)

@@ -312,3 +312,32 @@ async def test_what_an_attached_agent_says_again_was_taken_once(tmp_path: Path) 
         (f"{LANE}/delta/0/taken", 0),
         (f"{LANE}/s0/e0/R1/taken", 1),
     ]
+
+
+async def test_a_lane_whose_delta_was_refused_is_given_up_also_after_a_restart(tmp_path: Path) -> None:
+    """The replayer may have counted it, and wait for its release."""
+    anchor = anchor_of(segment=0)
+    started = replace(started_with(2, 1), attached=("rag_raw",), answer_timeout_s=60.0)
+    recorder = Recorder.for_run(started)
+    async with SqliteLog.open(tmp_path / "log.db") as log:
+        await log.create_topics(Topics.of("run").partitions(1))
+        await log.append([recorder.record(e) for e in (anchor, replace(delta_of(anchor), event_time_us=7))])
+        await conduct_until(log, started, DeadLetterEvent, 1)
+        hasty = replace(started, answer_timeout_s=0.5)
+        assert len(await conduct_until(log, hasty, LaneFailedEvent, 1)) == 1
+
+
+async def test_what_an_attached_agent_says_under_another_s_id_is_buried(tmp_path: Path) -> None:
+    anchor = anchor_of(segment=0)
+    started = replace(started_with(1, 1), systems=("rogue", "rag_raw"), attached=("rogue", "rag_raw"))
+    recorder, topics = Recorder.for_run(started), Topics.of("run")
+    stolen = replace(delta_of(anchor, "rogue@A1_JAKE"), id=f"{LANE}/delta/0")
+    async with SqliteLog.open(tmp_path / "log.db") as log:
+        await log.create_topics(topics.partitions(1))
+        await log.append([recorder.record(event) for event in (anchor, stolen, delta_of(anchor))])
+        await begin_again(log, started)
+        written = [e async for e, _ in read_events(log, "run", [topics.dead, topics.control])]
+    assert [(e.offset, e.lane) for e in written if isinstance(e, TakenEvent)] == [(1, LANE)]
+    (dead,) = [event for event in written if isinstance(event, DeadLetterEvent)]
+    assert dead.offset == 0
+    assert "must have the id rogue@A1_JAKE/delta/0" in dead.reason
