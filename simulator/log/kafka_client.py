@@ -254,6 +254,9 @@ async def start_producer(
 
     async def start() -> Any:
         producer = aiokafka.AIOKafkaProducer(**options)
+        # Else a batch whose partition has no leader, and one that waits for it, is given up after one request's time
+        producer._message_accumulator._batch_ttl = config.timeout_s
+        producer._request_timeout_ms = config.timeout_ms
         if identity is not None:
             producer._txn_manager.set_pid_and_epoch(*identity)
         try:

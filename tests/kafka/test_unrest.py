@@ -12,6 +12,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import BrokerMetadata
 
@@ -19,6 +20,7 @@ from dev.kafka.brokers import Cluster
 from simulator.log import TopicPartition, kafka_fence, open_log
 from simulator.log.kafka import KafkaLog
 from simulator.log.kafka_client import may_pass
+from simulator.log.kafka_producer import BATCH_BYTES
 from simulator.log.kafka_subscription import KafkaSubscription
 from tests.kafka.helpers import give_up_after, url
 from tests.log.helpers import held, record
@@ -151,6 +153,30 @@ def test_what_may_pass_is_told_by_what_it_is_made_of() -> None:
     stays = [forbidden, made_of(forbidden), made_of(made_of(forbidden)), kafka_errors.ProducerFenced()]
     assert not any(may_pass(error) for error in [*stays, ValueError()])
     assert may_pass(made_of(kafka_errors.UnknownProducerId()), kafka_errors.UnknownProducerId)
+
+
+async def test_a_batch_waits_for_its_partitions_leader_longer_than_a_request(
+    kafka_broker: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with KafkaLog.open(url(kafka_broker)) as log:
+        await log.create_topics({"a": 1})
+        log._appender._options["request_timeout_ms"] = 1000
+        elected, leader_of = False, ClusterMetadata.leader_for_partition
+
+        def leader_for_partition(self: ClusterMetadata, place: Any) -> Any:
+            return leader_of(self, place) if elected else -1
+
+        monkeypatch.setattr(ClusterMetadata, "leader_for_partition", leader_for_partition)
+
+        async def elect() -> None:
+            nonlocal elected
+            await anyio.sleep(1.5)
+            elected = True
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(elect)
+            await log.append([record("a", bytes([i]) * BATCH_BYTES) for i in range(3)])
+        assert [value[0] for value in (await held(log, "a"))[0]] == [0, 1, 2]
 
 
 # --- topics -----------------------------------------------------------------------------------------------
