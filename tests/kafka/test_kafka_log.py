@@ -322,6 +322,7 @@ async def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(
             return list(await describe(resources))
 
         monkeypatch.setattr(client, "describe_configs", ahead_of_the_broker)
+        monkeypatch.setattr("simulator.log.kafka_client.UNKNOWN_FOR_S", DEADLINE_S)
         await log.create_topics({"a": 1})
         assert asked == 4
         monkeypatch.setattr("simulator.log.kafka_client.UNKNOWN_FOR_S", 0.2)
