@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import aiokafka
@@ -28,8 +28,8 @@ _log = structlog.get_logger(__name__)
 
 RETRY_S = 0.05
 UNKNOWN_FOR_S = 5.0
-"""How long a broker may not know a topic that another shows: the topic has just been made, or the broker has just
-started."""
+"""How long a broker may not know a topic that another shows (the topic has just been made, or the broker has just
+started), or other brokers, which have just started."""
 CLOSE_S = 5.0
 """How long a client may take to say goodbye to its broker."""
 
@@ -51,6 +51,20 @@ _FENCED = (
     kafka_errors.InvalidProducerEpoch,
     kafka_errors.CommitFailedError,
     kafka_errors.InvalidProducerIdMapping,
+)
+_PASSES = (
+    kafka_errors.NoError,  # raised by aiokafka for errors of single partitions whose code it does not look at
+    kafka_errors.UnknownError,  # what a broker stumbled over while it starts or ends, and codes new to aiokafka
+    kafka_errors.KafkaTimeoutError,
+    kafka_errors.BrokerNotAvailableError,
+    kafka_errors.ReplicaNotAvailableError,
+    kafka_errors.RebalanceInProgressError,
+    kafka_errors.ConcurrentTransactions,
+)
+"""What may go well a moment later, although aiokafka does not call it so."""
+_BELIEVED_LATER = (
+    kafka_errors.UnknownTopicOrPartitionError,
+    kafka_errors.InvalidReplicationFactorError,
 )
 
 
@@ -81,9 +95,25 @@ def log_error(config: KafkaConfig, operation: str, error: BaseException) -> LogE
         return TopicError(
             f"{where}: can't {operation}: a topic or partition is missing there; was it deleted?"
         )
+    if isinstance(error, kafka_errors.InvalidReplicationFactorError):
+        return TopicError(
+            f"{where}: can't {operation}: {reason}; set ?replication= to at most the number of brokers"
+        )
     if isinstance(error, TimeoutError):
         return LogError(f"{where}: can't {operation}: no answer in time; is the broker up, and the network?")
     return LogError(f"{where}: can't {operation}: {reason}")
+
+
+def may_pass(error: BaseException, *also: type[BaseException]) -> bool:
+    """Whether what failed so may go well a moment later; `also`: other errors of which the caller knows it. aiokafka's
+    `KafkaError` itself is what it did not foresee, as a connection that broke while it asked who coordinates: there
+    the cause tells, if it is one of Kafka's."""
+    if type(error) is kafka_errors.KafkaError:
+        cause = error.__cause__
+        return not isinstance(cause, kafka_errors.KafkaError) or may_pass(cause, *also)
+    return isinstance(error, (*_PASSES, *also)) or getattr(
+        error, "retriable", isinstance(error, TimeoutError | OSError)
+    )
 
 
 def reason_of(error: BaseException) -> str:
@@ -92,24 +122,9 @@ def reason_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-@contextmanager
-def translated(config: KafkaConfig, operation: str) -> Iterator[None]:
-    """Turn aiokafka's and the network's errors within into a LogError."""
-    try:
-        yield
-    except (
-        kafka_errors.KafkaError,
-        kafka_errors.IllegalOperation,
-        kafka_errors.ConsumerStoppedError,
-        TimeoutError,
-        OSError,
-    ) as error:
-        raise log_error(config, operation, error) from error
-
-
 async def retried(config: KafkaConfig, operation: str, attempt: Callable[[], Awaitable[_T]]) -> _T:
     """An operation that may be done twice, tried until it works, fails for good, or `timeout_ms` is over. That a topic
-    is unknown is believed after `UNKNOWN_FOR_S`."""
+    is unknown, or that there are too few brokers, is believed after `UNKNOWN_FOR_S`."""
     last: Exception = TimeoutError()
     unknown_since_s: float | None = None
     with anyio.move_on_after(config.timeout_s):
@@ -117,9 +132,8 @@ async def retried(config: KafkaConfig, operation: str, attempt: Callable[[], Awa
             try:
                 return await attempt()
             except (kafka_errors.KafkaError, TimeoutError, OSError) as error:
-                # NoError: aiokafka raises it for errors of single partitions whose code it does not look at
-                again = getattr(error, "retriable", True) or isinstance(error, kafka_errors.NoError)
-                if isinstance(error, kafka_errors.UnknownTopicOrPartitionError):
+                again = may_pass(error)
+                if isinstance(error, _BELIEVED_LATER):
                     unknown_since_s = unknown_since_s or anyio.current_time()
                     again = anyio.current_time() - unknown_since_s < UNKNOWN_FOR_S
                 if not again:
@@ -141,8 +155,10 @@ async def check_reachable(config: KafkaConfig, options: dict[str, Any]) -> None:
         "sasl_plain_password",
     )
     given = {name: value for name, value in options.items() if name in ours}
-    each_s = config.connect_timeout_ms / 1000 / len(config.servers)
-    for server in config.servers:
+    deadline_s = anyio.current_time() + config.connect_timeout_ms / 1000
+    for i, server in enumerate(config.servers):
+        # One that refuses at once leaves its time to the others
+        each_s = max(0.1, (deadline_s - anyio.current_time()) / (len(config.servers) - i))
         host, _, port = server.rpartition(":")
         connection = AIOKafkaConnection(
             host.strip("[]"), int(port), client_id="egostream", request_timeout_ms=int(each_s * 1000), **given
@@ -200,9 +216,7 @@ def _refusal(config: KafkaConfig, error: BaseException) -> str:
 async def started(config: KafkaConfig, operation: str, client: Any) -> AsyncIterator[Any]:
     """A consumer or admin client, started, and closed at the end whatever happens."""
     try:
-        with translated(config, operation):
-            with anyio.fail_after(config.timeout_s):
-                await client.start()
+        await retried(config, operation, client.start)  # aiokafka tries the first connection once
         yield client
     finally:
         await close(client)
@@ -240,6 +254,9 @@ async def start_producer(
 
     async def start() -> Any:
         producer = aiokafka.AIOKafkaProducer(**options)
+        # Else a batch whose partition has no leader, and one that waits for it, is given up after one request's time
+        producer._message_accumulator._batch_ttl = config.timeout_s
+        producer._request_timeout_ms = config.timeout_ms
         if identity is not None:
             producer._txn_manager.set_pid_and_epoch(*identity)
         try:

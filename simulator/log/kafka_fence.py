@@ -21,11 +21,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import aiokafka.errors as kafka_errors
-import anyio
 from aiokafka import TopicPartition as KafkaPartition
 
 from simulator.errors import LogError
-from simulator.log.kafka_client import discard_producer, start_producer, translated
+from simulator.log.kafka_client import discard_producer, retried, start_producer
 from simulator.log.kafka_config import KafkaConfig
 from simulator.log.kafka_guard import Ends
 from simulator.log.kafka_producer import Appender, Placed
@@ -82,15 +81,21 @@ async def take_identity(
         "transaction_timeout_ms": config.transaction_timeout_ms,
         "retry_backoff_ms": 15,
     }
-    marker = await start_producer(config, what, mine)
-    try:
-        with translated(config, what), anyio.fail_after(config.timeout_s):
+    marked = tuple(places)
+
+    async def mark() -> None:
+        marker = await start_producer(config, what, mine)
+        try:
             await marker.begin_transaction()
-            for place in places:
+            for place in marked:
                 marker._txn_manager.maybe_add_partition_to_txn(place)
             await marker.commit_transaction()
-    finally:
-        await discard_producer(marker)
+        except AssertionError as error:  # this is how aiokafka says that the producer has failed before
+            raise kafka_errors.KafkaError(str(error)) from error
+        finally:
+            await discard_producer(marker)
+
+    await retried(config, what, mark)
     # A new id is given out only when the marks of the transaction before are in all partitions
     owner = await start_producer(config, what, mine)
     identity = (owner._txn_manager.producer_id, owner._txn_manager.producer_epoch)

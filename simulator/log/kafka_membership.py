@@ -22,7 +22,25 @@ if TYPE_CHECKING:
     from simulator.log.kafka import KafkaLog
 
 
-class _FirstTakesAll(RangePartitionAssignor):  # type: ignore[misc]  # aiokafka is untyped
+class _Ranges(RangePartitionAssignor):  # type: ignore[misc]  # aiokafka is untyped
+    """Ranges of the partitions that this log knows of. aiokafka takes them from the broker that its consumer asked
+    last: of a topic that is not known there yet, nobody would get a partition, for minutes."""
+
+    partitions: Mapping[str, int] = {}
+
+    @classmethod
+    def partitions_for_topic(cls, topic: str) -> set[int]:
+        """In the place of aiokafka's cluster."""
+        return set(range(cls.partitions[topic]))
+
+    @classmethod
+    def assign(cls, cluster: Any, members: Mapping[str, Any]) -> dict[str, Any]:
+        """Member → its share."""
+        shares: dict[str, Any] = super().assign(cls, members)
+        return shares
+
+
+class _FirstTakesAll(_Ranges):
     """Every partition to the member that joined first: members are sorted by name, which says when."""
 
     @classmethod
@@ -36,13 +54,14 @@ class _FirstTakesAll(RangePartitionAssignor):  # type: ignore[misc]  # aiokafka 
         return shares
 
 
-def assignor_for(topics: Iterable[str], exclusive: bool) -> type[Any]:
-    """How a group that reads these topics shares partitions: in ranges of each topic, so that topics with equal
-    numbers of partitions are shared alike; or, `exclusive`, all to one. The broker refuses a member whose way of
-    sharing no other member knows: the name makes it refuse one that reads other topics."""
-    digest = hashlib.sha256("\n".join(sorted(topics)).encode()).hexdigest()[:16]
-    way, base = ("first", _FirstTakesAll) if exclusive else ("range", RangePartitionAssignor)
-    return type("Assignor", (base,), {"name": f"egostream-{way}-{digest}"})
+def assignor_for(partitions: Mapping[str, int], exclusive: bool, prefix: str = "") -> type[Any]:
+    """How a group that reads these topics (with so many partitions) shares them: in ranges of each topic, so that
+    topics with equal numbers of partitions are shared alike; or, `exclusive`, all to one. The broker refuses a member
+    whose way of sharing no other member knows: the name makes it refuse one that reads other topics."""
+    digest = hashlib.sha256("\n".join(sorted(partitions)).encode()).hexdigest()[:16]
+    way, base = ("first", _FirstTakesAll) if exclusive else ("range", _Ranges)
+    known = {prefix + topic: number for topic, number in partitions.items()}
+    return type("Assignor", (base,), {"name": f"egostream-{way}-{digest}", "partitions": known})
 
 
 class Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
@@ -115,16 +134,17 @@ class Membership(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka i
         """Whether aiokafka reads this partition now."""
         return not self._sharing and tp in self._offered
 
-    async def wait_shared(self, timeout_s: float) -> bool:
-        """Wait until the group does not share anew; whether it does not."""
-        with anyio.move_on_after(max(0.0, timeout_s)):
-            while self._sharing:
-                await self._shared.wait()
-        return not self._sharing
+    @property
+    def is_sharing(self) -> bool:
+        """Whether the group shares anew."""
+        return self._sharing
 
     async def wait_settled(self, timeout_s: float) -> None:
-        """As `wait_shared`. Raises LogError after `timeout_s`."""
-        if self._sharing and not await self.wait_shared(timeout_s):
+        """Wait until the group does not share anew. Raises LogError after `timeout_s`."""
+        with anyio.move_on_after(timeout_s):
+            while self._sharing:
+                await self._shared.wait()
+        if self._sharing:
             raise LogError(f"group {self.group!r} does not share its partitions within {timeout_s:g} s")
 
     @property

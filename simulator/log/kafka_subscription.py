@@ -31,7 +31,7 @@ from aiokafka import TopicPartition as KafkaPartition
 from anyio.lowlevel import checkpoint
 
 from simulator.errors import LogError
-from simulator.log.kafka_client import close, log_error, retried
+from simulator.log.kafka_client import RETRY_S, close, log_error, may_pass, retried
 from simulator.log.kafka_fence import FencedAppender, take_identity
 from simulator.log.kafka_membership import Membership, assignor_for
 from simulator.log.kafka_places import AsStored, Place
@@ -70,6 +70,7 @@ class KafkaSubscription:
         self._changing = anyio.Lock()  # of the share, or by a transaction
         self._polling = anyio.ResourceGuard("polling this subscription")
         self._heard_s = time.monotonic()
+        self._failing_since_s: float | None = None
 
     @classmethod
     @asynccontextmanager
@@ -220,22 +221,7 @@ class KafkaSubscription:
             if not self._places and timeout_s > 0:
                 await self._sleep(timeout_s)
             return
-        found: Mapping[KafkaPartition, list[StoredRecord]] = {}
-        try:
-            if timeout_s <= 0:
-                found = await self._consumer.getmany(*empty)
-            else:
-                with anyio.move_on_after(timeout_s) as scope:
-                    if self._membership is not None:
-                        self._membership.interrupts = scope
-                    # A cancelled `getmany` has taken nothing: it waits only before it takes
-                    found = await self._consumer.getmany(*empty, timeout_ms=max(1, int(timeout_s * 1000)))
-        except kafka_errors.OffsetOutOfRangeError as error:
-            raise LogError(
-                f"Kafka at {self._config}: an offset is not there (any more, or yet): {error}"
-            ) from error
-        except kafka_errors.KafkaError as error:
-            raise log_error(self._config, f"read {', '.join(self._topics)}", error) from error
+        found = await self._get_many(empty, timeout_s)
         if found:
             self._heard_s = time.monotonic()
         for kafka, records in found.items():
@@ -248,10 +234,38 @@ class KafkaSubscription:
 
     async def _sleep(self, timeout_s: float) -> None:
         """Own nothing; poll all the same, so that aiokafka sees that this member lives."""
-        with anyio.move_on_after(timeout_s) as scope:
+        await self._get_many((), timeout_s)
+
+    async def _get_many(
+        self, places: Iterable[KafkaPartition], timeout_s: float
+    ) -> Mapping[KafkaPartition, list[StoredRecord]]:
+        """What has been fetched; waits for it up to `timeout_s`. aiokafka hands over here what its group's tasks met in
+        the background. What may pass is raised only when it has come back for `timeout_ms`; meanwhile the member joins
+        again, which begins anew those tasks that have ended."""
+        try:
+            if timeout_s <= 0:
+                found: Mapping[KafkaPartition, list[StoredRecord]] = await self._consumer.getmany(*places)
+            else:
+                found = {}
+                with anyio.move_on_after(timeout_s) as scope:
+                    if self._membership is not None:
+                        self._membership.interrupts = scope
+                    # A cancelled `getmany` has taken nothing: it waits only before it takes
+                    found = await self._consumer.getmany(*places, timeout_ms=max(1, int(timeout_s * 1000)))
+        except kafka_errors.OffsetOutOfRangeError as error:
+            raise LogError(
+                f"Kafka at {self._config}: an offset is not there (any more, or yet): {error}"
+            ) from error
+        except kafka_errors.KafkaError as error:
+            self._failing_since_s = self._failing_since_s or time.monotonic()
+            if not may_pass(error) or time.monotonic() - self._failing_since_s > self._config.timeout_s:
+                raise log_error(self._config, f"read {', '.join(self._topics)}", error) from error
             if self._membership is not None:
-                self._membership.interrupts = scope
-            await self._consumer.getmany(timeout_ms=max(1, int(timeout_s * 1000)))
+                self._consumer._coordinator.request_rejoin()
+            await anyio.sleep(RETRY_S)
+            return {}
+        self._failing_since_s = None
+        return found
 
     def _take(self, max_records: int) -> list[StoredRecord]:
         """Hand out records, from every ready partition alike, and move the positions past them."""
@@ -326,7 +340,8 @@ class KafkaSubscription:
 
     async def _join(self, group: str, places: Sequence[TopicPartition]) -> None:
         topics = [self._config.prefix + topic for topic in self._topics]
-        partitions = max(tp.partition for tp in places) + 1
+        numbers = {topic: sum(tp.topic == topic for tp in places) for topic in self._topics}
+        partitions = max(numbers.values())
 
         def prepare(consumer: Any) -> None:
             self._membership = Membership(self._log, group, consumer, partitions)
@@ -338,7 +353,7 @@ class KafkaSubscription:
             # Members are sorted by name: one that comes later takes from the end, and the first keep what
             # they have
             client_id=f"egostream-{time.time_ns():020d}",
-            partition_assignment_strategy=(assignor_for(self._topics, self._exclusive),),
+            partition_assignment_strategy=(assignor_for(numbers, self._exclusive, self._config.prefix),),
             session_timeout_ms=self._config.session_timeout_ms,
             heartbeat_interval_ms=self._config.heartbeat_interval_ms,
             max_poll_interval_ms=self._config.max_poll_interval_ms,
@@ -350,12 +365,21 @@ class KafkaSubscription:
             if time.monotonic() > deadline_s:  # else it shared anew while this member took its share over
                 raise LogError(f"group {group!r} does not share its partitions: a member holds up the others")
 
+    async def _wait_shared(self, membership: Membership, timeout_s: float) -> bool:
+        """Wait until the group does not share anew; whether it does not. Polls all the same, although nothing can come:
+        else aiokafka takes this member for idle and does not let it join again, and what its tasks met in the
+        background keeps them waiting until somebody has taken note."""
+        deadline_s = time.monotonic() + timeout_s
+        while membership.is_sharing and (left_s := deadline_s - time.monotonic()) > 0:
+            await self._get_many((), left_s)
+        return not membership.is_sharing
+
     async def _follow_group(self, membership: Membership, timeout_s: float) -> bool:
         """Take over what the group assigns to this member now. False: it still shares anew after
         `timeout_s`."""
         if membership.is_current:
             return True
-        if not await membership.wait_shared(timeout_s):
+        if not await self._wait_shared(membership, timeout_s):
             return False
         async with self._changing:
             kept, new = await membership.take_over()

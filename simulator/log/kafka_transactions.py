@@ -23,7 +23,7 @@ from aiokafka import TopicPartition as KafkaPartition
 
 from simulator.errors import FencedError, LogError
 from simulator.log.kafka_admin import KafkaAdmin
-from simulator.log.kafka_client import discard_producer, log_error, start_producer
+from simulator.log.kafka_client import discard_producer, log_error, may_pass, start_producer
 from simulator.log.kafka_config import KafkaConfig
 from simulator.log.kafka_producer import BATCH_BYTES, Placed, build_batches, send_batches
 from simulator.log.protocol import TopicPartition
@@ -33,6 +33,14 @@ from simulator.log.protocol import TopicPartition
 _RETRY_BACKOFF_MS = 15
 _SHOWN_WITHIN_S = 2.0
 _LOOK_S = 0.05
+_SPOILT = (
+    AssertionError,
+    kafka_errors.IllegalOperation,
+    kafka_errors.InvalidTxnState,
+    kafka_errors.OutOfOrderSequenceNumber,
+    kafka_errors.UnknownProducerId,
+)
+"""A producer whose state is not the broker's: a new one begins with none."""
 
 
 class Transactor:
@@ -149,10 +157,7 @@ class Transactor:
         except LogError as failure:
             await self.aclose()
             raise (unknown if self._ending else described) from failure
-        again = getattr(error, "retriable", False) or isinstance(
-            error, AssertionError | kafka_errors.IllegalOperation
-        )
-        if not again or anyio.current_time() > deadline_s:
+        if not may_pass(error, *_SPOILT) or anyio.current_time() > deadline_s:
             raise described from error
         return True
 

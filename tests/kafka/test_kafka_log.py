@@ -322,6 +322,7 @@ async def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(
             return list(await describe(resources))
 
         monkeypatch.setattr(client, "describe_configs", ahead_of_the_broker)
+        monkeypatch.setattr("simulator.log.kafka_client.UNKNOWN_FOR_S", DEADLINE_S)
         await log.create_topics({"a": 1})
         assert asked == 4
         monkeypatch.setattr("simulator.log.kafka_client.UNKNOWN_FOR_S", 0.2)
@@ -330,7 +331,10 @@ async def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(
             await log.create_topics({"a": 1})
 
 
-async def test_too_few_brokers_for_the_replication_is_said(kafka_broker: Cluster) -> None:
+async def test_too_few_brokers_for_the_replication_is_said(
+    kafka_broker: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simulator.log.kafka_client.UNKNOWN_FOR_S", 0.2)
     async with open_log(url(kafka_broker, "replication=3")) as log:
         with pytest.raises(TopicError, match=r"127\.0\.0\.1.*'.*a'.*replication"):
             await log.create_topics({"a": 1})

@@ -141,7 +141,7 @@ def workers(
     judges: int = 2,
 ) -> dict[str, tuple[object, ...]]:
     """The commands of a whole run: a replayer, conductors (one conducts), agents and judges, a scoreboard."""
-    where = ("--log", log, "--run", "any", "-q")
+    where = ("--log", log, "--run", "any", "--wait", PATIENCE_S, "-q")
     run = ("--data", data, "--system", system, "--log", log, "--out", out, "--rate", rate, "-q", *options)
     return {
         "replayer": ("worker", "replayer", *run),
