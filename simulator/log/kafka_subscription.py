@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 Start = Literal["earliest", "latest"] | Mapping[TopicPartition, int]
 
+_QUIET_S = 10.0
+"""Longer than from one heartbeat to the next."""
 _ASK_AFTER_S = 10.0
 """After so long without a record, a reader asks whether there still is a broker: aiokafka keeps that to
 itself."""
@@ -71,6 +73,8 @@ class KafkaSubscription:
         self._polling = anyio.ResourceGuard("polling this subscription")
         self._heard_s = time.monotonic()
         self._failing_since_s: float | None = None
+        self._failed_s = 0.0
+        self._recovered = False
 
     @classmethod
     @asynccontextmanager
@@ -241,7 +245,7 @@ class KafkaSubscription:
     ) -> Mapping[KafkaPartition, list[StoredRecord]]:
         """What has been fetched; waits for it up to `timeout_s`. aiokafka hands over here what its group's tasks met in
         the background. What may pass is raised only when it has come back for `timeout_ms`; meanwhile the member joins
-        again, which begins anew those tasks that have ended."""
+        again, which begins its heartbeat anew."""
         try:
             if timeout_s <= 0:
                 found: Mapping[KafkaPartition, list[StoredRecord]] = await self._consumer.getmany(*places)
@@ -257,15 +261,25 @@ class KafkaSubscription:
                 f"Kafka at {self._config}: an offset is not there (any more, or yet): {error}"
             ) from error
         except kafka_errors.KafkaError as error:
-            self._failing_since_s = self._failing_since_s or time.monotonic()
-            if not may_pass(error) or time.monotonic() - self._failing_since_s > self._config.timeout_s:
+            if not may_pass(error) or self._has_failed_for_long():
                 raise log_error(self._config, f"read {', '.join(self._topics)}", error) from error
             if self._membership is not None:
                 self._consumer._coordinator.request_rejoin()
             await anyio.sleep(RETRY_S)
             return {}
-        self._failing_since_s = None
+        if self._membership is None:
+            self._recovered = True
         return found
+
+    def _has_failed_for_long(self) -> bool:
+        """Note that reading failed; whether it has for `timeout_ms`, or can't recover. What comes after a share was
+        taken over, and some time without a failure, is another."""
+        now_s = time.monotonic()
+        if self._failing_since_s is None or (self._recovered and now_s - self._failed_s > _QUIET_S):
+            self._failing_since_s = now_s
+        self._failed_s, self._recovered = now_s, False
+        task = self._membership and self._consumer._coordinator._coordination_task
+        return now_s - self._failing_since_s > self._config.timeout_s or bool(task and task.done())
 
     def _take(self, max_records: int) -> list[StoredRecord]:
         """Hand out records, from every ready partition alike, and move the positions past them."""
@@ -399,4 +413,5 @@ class KafkaSubscription:
             self._gained.update(new)
             self._order = deque(self._places)
             membership.taken_over(committed)
+            self._recovered = True
         return True

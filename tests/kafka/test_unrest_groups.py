@@ -14,15 +14,17 @@ from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.protocol.group import (
     HeartbeatRequest,
     HeartbeatResponse_v1,
+    JoinGroupRequest,
     SyncGroupRequest,
     SyncGroupResponse_v3,
 )
 
 from dev.kafka.brokers import Cluster
+from simulator.errors import LogError
 from simulator.log.kafka import KafkaLog
 from simulator.log.kafka_membership import assignor_for
 from simulator.log.kafka_subscription import KafkaSubscription
-from tests.kafka.helpers import url
+from tests.kafka.helpers import give_up_after, url
 from tests.log.helpers import DEADLINE_S, places, read, record, settle, values
 
 
@@ -89,3 +91,31 @@ async def test_a_member_that_did_not_poll_for_long_joins_again_when_it_does(kafk
                     await anyio.sleep(0.01)
             await log.append([record("a", b"x")])
             assert values(await read(subscription, 1)) == [b"x"]
+
+
+async def test_a_group_that_always_refuses_is_given_up_however_slowly_it_does(
+    kafka_broker: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, refuses = GroupCoordinator._send_req, False
+
+    async def send_req(self: GroupCoordinator, request: Any) -> Any:
+        if isinstance(request, JoinGroupRequest) and refuses:
+            await anyio.sleep(0.6)  # more than a poll, which ends without an error
+            return SimpleNamespace(error_code=81)  # GROUP_MAX_SIZE_REACHED, which aiokafka does not know
+        return await send(self, request)
+
+    monkeypatch.setattr(GroupCoordinator, "_send_req", send_req)
+    async with KafkaLog.open(url(kafka_broker)) as log:
+        await log.create_topics({"a": 1})
+        async with log.subscribe(["a"], group="g") as subscription:
+            assert isinstance(subscription, KafkaSubscription)
+            refuses = True
+            give_up_after(log, 1500)
+            subscription._consumer._coordinator.request_rejoin()
+
+            async def read_on() -> None:
+                while True:
+                    await subscription.poll(timeout_s=0.2)
+
+            with anyio.fail_after(DEADLINE_S), pytest.raises(LogError, match=r"can't read a: .*UnknownError"):
+                await read_on()
