@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-# Two processes test at once, a file each: many tests wait, and each process brings a broker of its own.
+# Two processes test at once, a file each: many tests wait, and each process brings a broker of its own. Tests start
+# a thousand processes of ours: what Python compiles is kept also where the environment says otherwise, as in containers.
 .PHONY: demo test check bench clean kafka kafka3 kafka-stop
 .DELETE_ON_ERROR:
 
@@ -13,7 +14,7 @@ demo: $(VENV)/.installed
 	$(BIN)/egostream demo
 
 test: $(VENV)/.installed-dev demo check
-	$(BIN)/pytest -n 2 --dist loadfile
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 2 --dist loadfile
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
