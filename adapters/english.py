@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Final
-
-import snowballstemmer
+from typing import Any, Final
 
 from simulator.text import tokens
 
@@ -26,14 +24,20 @@ won wouldn
 STOP_WORDS: Final = frozenset(_STOP_WORDS.split())
 """NLTK's English list (Snowball's, with the halves that contractions fall into at the apostrophe)."""
 
-_stemmer = snowballstemmer.stemmer("porter")
 _stemming = threading.Lock()  # the stemmer keeps the word that it works on in itself
+
+
+@functools.cache
+def _stemmer() -> Any:
+    import snowballstemmer  # a stemmer for each of thirty languages, which most commands don't need
+
+    return snowballstemmer.stemmer("porter")
 
 
 @functools.lru_cache(1 << 16)
 def _stem(word: str) -> str:
     with _stemming:
-        return str(_stemmer.stemWord(word))
+        return str(_stemmer().stemWord(word))
 
 
 def english_terms(text: str) -> list[str]:
