@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import NoReturn
@@ -25,6 +26,22 @@ if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
+LONGEST = ("foreign", "kafka", "workers", "load")
+"""The folders whose files take longest."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, and those in turns, for some compute and others wait: where processes
+    share the tests, a file each, none is left alone with a long one at the end, nor do all of them wait at once."""
+    places: dict[str, dict[Path, int]] = {folder: {} for folder in LONGEST}
+
+    def place(item: pytest.Item) -> tuple[int, int]:
+        folder = item.path.parent.name
+        if folder not in places:
+            return sys.maxsize, 0
+        return places[folder].setdefault(item.path, len(places[folder])), LONGEST.index(folder)
+
+    items.sort(key=place)
 
 
 def skip_without(need: str, reason: str) -> NoReturn:
