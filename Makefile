@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-# Four processes test at once, a file each, in the order that tests/conftest.py says: also on two cores, for many tests
+# Three processes test at once, a file each, in the order that tests/conftest.py says: also on two cores, for many tests
 # wait. Tests start a thousand processes of ours: what Python compiles is kept also where the environment says otherwise,
 # as in containers.
 .PHONY: demo test check bench clean kafka kafka3 kafka-stop
@@ -15,7 +15,7 @@ demo: $(VENV)/.installed
 	$(BIN)/egostream demo
 
 test: $(VENV)/.installed-dev demo check
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
