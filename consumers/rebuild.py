@@ -14,6 +14,7 @@ import msgspec
 
 from simulator.counts import counted
 from simulator.events import CommittedEvent, DeltaEvent, LaneRebuiltEvent, MemoryRecord, decode, encode
+from simulator.protocols.trajectory import about
 
 Written = DeltaEvent | CommittedEvent
 _FIELDS: Final = MemoryRecord.__struct_fields__
@@ -69,13 +70,7 @@ class Rebuild:
         self._differs = said is not None
         name = f"{event.lane}/rebuilt/{self._number}"
         return LaneRebuiltEvent(
-            id=f"{name}/differs" if self._differs else name,
-            run=event.run,
-            stream=event.stream,
-            event_time_us=event.event_time_us,
-            as_of=event.as_of,
-            causes=(event.id,),
-            lane=event.lane,
+            **about(event, f"{name}/differs" if self._differs else name),
             rebuild=self._number,
             segments=self._segments,
             difference=said or "",

@@ -41,7 +41,7 @@ from simulator.intake import dead_letter, decode_records, read_events, read_subj
 from simulator.log.protocol import Log, StoredRecord, header_of
 from simulator.outbox import positions_after
 from simulator.ownership import Ownership
-from simulator.protocols.trajectory import INPUTS, input_of, name_of
+from simulator.protocols.trajectory import INPUTS, about, input_of, name_of
 from simulator.topics import Recorder, Topics, partition_of, wall_us
 from simulator.waits import CONDUCTOR_ROLE, stalled
 
@@ -248,13 +248,7 @@ class _Conducting:
         self.said_taken.add(event.id)
         return [
             TakenEvent(
-                id=f"{event.id}/taken",
-                run=event.run,
-                stream=event.stream,
-                event_time_us=event.event_time_us,
-                as_of=event.as_of,
-                causes=(event.id,),
-                lane=event.lane,
+                **about(event, f"{event.id}/taken"),
                 topic=record.topic,
                 partition=record.partition,
                 offset=record.offset,

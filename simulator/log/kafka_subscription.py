@@ -222,8 +222,10 @@ class KafkaSubscription:
         `timeout_s`."""
         empty = {place.kafka: place for place in self._places.values() if not place.fetched}
         if not empty:
-            if not self._places and timeout_s > 0:
-                await self._sleep(timeout_s)
+            if (
+                not self._places and timeout_s > 0
+            ):  # poll all the same, so that aiokafka sees that this member lives
+                await self._get_many((), timeout_s)
             return
         found = await self._get_many(empty, timeout_s)
         if found:
@@ -235,10 +237,6 @@ class KafkaSubscription:
             # A new share's positions are none yet. With the old one, nothing is waited for here.
             if self._membership is None or self._membership.is_current:
                 place.after = await self._consumer.position(kafka)
-
-    async def _sleep(self, timeout_s: float) -> None:
-        """Own nothing; poll all the same, so that aiokafka sees that this member lives."""
-        await self._get_many((), timeout_s)
 
     async def _get_many(
         self, places: Iterable[KafkaPartition], timeout_s: float

@@ -81,12 +81,9 @@ def input_of(event: Event) -> Input | None:
 
 def name_of(event: DeltaEvent | ResponseEvent | CommittedEvent) -> str:
     """The id that what an agent writes must have, by what it says. Raises InvariantError as `input_of`."""
-    name = input_of(event)
-    return (
-        f"{event.lane}/delta/{event.segment}"
-        if isinstance(event, DeltaEvent)
-        else f"{event.trajectory}/{name}"
-    )
+    if isinstance(event, DeltaEvent):
+        return f"{event.lane}/delta/{event.segment}"
+    return f"{event.trajectory}/{input_of(event)}"
 
 
 def newer_record(response: ResponseEvent) -> RetrievedRecord | None:
@@ -94,8 +91,8 @@ def newer_record(response: ResponseEvent) -> RetrievedRecord | None:
     return next((r for r in response.retrieved if r.event_time_us > response.event_time_us), None)
 
 
-class Common(TypedDict):
-    """The fields that all events of a trajectory have, its end and its verdicts as well."""
+class OfLane(TypedDict):
+    """The fields that all events of a lane have."""
 
     id: str
     run: str
@@ -104,22 +101,31 @@ class Common(TypedDict):
     as_of: int | None
     causes: tuple[str, ...]
     lane: str
+
+
+class Common(OfLane):
+    """The fields that all events of a trajectory have, its end and its verdicts as well."""
+
     trajectory: str
 
 
-def common_of(cause: LaneEvent, trajectory: str, name: str) -> Common:
-    """These fields, of the event `name` of a trajectory that follows from another event of its lane: at the same time,
-    and by one who had seen as much."""
+def about(cause: LaneEvent, name: str) -> OfLane:
+    """These fields, of the event `name` that is said of another one of its lane: at the same time, and by one who had
+    seen as much."""
     return {
-        "id": f"{trajectory}/{name}",
+        "id": name,
         "run": cause.run,
         "stream": cause.stream,
         "event_time_us": cause.event_time_us,
         "as_of": cause.as_of,
         "causes": (cause.id,),
         "lane": cause.lane,
-        "trajectory": trajectory,
     }
+
+
+def common_of(cause: LaneEvent, trajectory: str, name: str) -> Common:
+    """As `about`, of the event `name` of a trajectory that follows from another event of its lane."""
+    return {**about(cause, f"{trajectory}/{name}"), "trajectory": trajectory}
 
 
 class Trajectory(msgspec.Struct, Generic[S], kw_only=True):

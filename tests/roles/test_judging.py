@@ -33,6 +33,7 @@ from simulator.events import (
 )
 from simulator.intake import decode_records
 from simulator.log import SqliteLog
+from simulator.protocols.trajectory import about
 from simulator.topics import Recorder, Topics
 from tests.protocols.scripted import LANE, anchor_of, delta_of, response_to
 from tests.roles.harness import run_all
@@ -140,16 +141,7 @@ async def test_of_an_attached_agent_is_judged_what_the_conductor_took(tmp_path: 
             return found
 
         def taken(event: DeltaEvent | ResponseEvent, topic: str, offset: int) -> TakenEvent:
-            return TakenEvent(
-                id=f"{event.id}/taken",
-                run="run",
-                stream=event.stream,
-                event_time_us=event.event_time_us,
-                lane=event.lane,
-                topic=topic,
-                partition=0,
-                offset=offset,
-            )
+            return TakenEvent(**about(event, f"{event.id}/taken"), topic=topic, partition=0, offset=offset)
 
         delta = delta_of(anchor)
         await write(anchor, delta, *(replace(response, text=text) for text in ("too soon", "asked")))

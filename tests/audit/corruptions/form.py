@@ -18,6 +18,7 @@ from simulator.events import (
     VerdictEvent,
 )
 from simulator.intake import dead_letter
+from simulator.protocols.trajectory import about
 from tests.audit.corruptions.common import (
     Corruption,
     answer,
@@ -130,18 +131,7 @@ def bury_what_is_not_there(log: Forgery) -> str:
 
 def taken(log: Forgery, event: DeltaEvent | ResponseEvent) -> str:
     (topic, partition), offset = log.place(event)
-    said = TakenEvent(
-        id=f"{event.id}/taken",
-        run=event.run,
-        stream=event.stream,
-        event_time_us=event.event_time_us,
-        as_of=event.as_of,
-        causes=(event.id,),
-        lane=event.lane,
-        topic=topic,
-        partition=partition,
-        offset=offset,
-    )
+    said = TakenEvent(**about(event, f"{event.id}/taken"), topic=topic, partition=partition, offset=offset)
     log.append(said)
     return said.id
 

@@ -12,6 +12,7 @@ from simulator.events import (
     SegmentClosedEvent,
     StreamEndedEvent,
 )
+from simulator.protocols.trajectory import about
 from tests.audit.corruptions.common import (
     Corruption,
     late_delta,
@@ -130,17 +131,7 @@ def delta_newer_than_its_segment(log: Forgery) -> str:
 
 def rebuilt(log: Forgery, **fields: object) -> str:
     delta = late_delta(log)
-    said = LaneRebuiltEvent(
-        id=f"{delta.lane}/rebuilt/1",
-        run=delta.run,
-        stream=delta.stream,
-        event_time_us=delta.event_time_us,
-        as_of=delta.segment,
-        causes=(delta.id,),
-        lane=delta.lane,
-        rebuild=1,
-        segments=2,
-    )
+    said = LaneRebuiltEvent(**about(delta, f"{delta.lane}/rebuilt/1"), rebuild=1, segments=2)
     said = replace(said, **fields)  # type: ignore[arg-type]  # names of fields
     log.append(said)
     return said.id
